@@ -1,0 +1,1 @@
+"""trajscope: explain a finished training run from its logs."""
