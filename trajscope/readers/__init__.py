@@ -1,1 +1,6 @@
-"""readers."""
+"""Readers of training logs: one module a format, all through one door."""
+
+from trajscope.readers.base import Reader, ReadOptions, Rejected
+from trajscope.readers.scan import Scan, read_run, readers, scan_runs
+
+__all__ = ["ReadOptions", "Reader", "Rejected", "Scan", "read_run", "readers", "scan_runs"]
