@@ -146,9 +146,7 @@ def trailing_median(x: ArrayLike, window: int, *, min_count: int = 1, include: b
     return _stats(x, window, min_count, include, 0.5, False)[0]
 
 
-def trailing_quantile(
-    x: ArrayLike, window: int, prob: float, *, min_count: int = 1, include: bool = False
-) -> Floats:
+def trailing_quantile(x: ArrayLike, window: int, prob: float, *, min_count: int = 1, include: bool = False) -> Floats:
     """Quantile ``prob`` of the trailing window, linear between order statistics (arguments: `trailing_median`).
 
     Examples
@@ -196,9 +194,7 @@ def trailing_count(x: ArrayLike, window: int, *, include: bool = False) -> NDArr
     return counts
 
 
-def trailing_mean_std(
-    x: ArrayLike, window: int, *, min_count: int = 2, include: bool = False
-) -> tuple[Floats, Floats]:
+def trailing_mean_std(x: ArrayLike, window: int, *, min_count: int = 2, include: bool = False) -> tuple[Floats, Floats]:
     """Mean and standard deviation (divisor n) of the trailing window (arguments: `trailing_median`).
 
     Returns
@@ -221,11 +217,10 @@ def trailing_mean_std(
     # Row t of the answer is the window that ends before position t (+1 if included) of the padded blocks.
     n_blocks = -(-(n + 1) // window)
     size = (n_blocks + 1) * window
-    v = np.zeros(size)
-    g = np.zeros(size)
-    v[window : window + n] = clean
-    g[window : window + n] = good
-    v, g = v.reshape(-1, window), g.reshape(-1, window)
+    flat_values, flat_good = np.zeros(size), np.zeros(size)
+    flat_values[window : window + n] = clean
+    flat_good[window : window + n] = good
+    v, g = flat_values.reshape(-1, window), flat_good.reshape(-1, window)
     old, new, g_old, g_new = v[:-1], v[1:], g[:-1], g[1:]
     sums = (old.sum(1) + new.sum(1), g_old.sum(1) + g_new.sum(1))
     ref = (sums[0] / np.maximum(sums[1], 1.0))[:, None]
