@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from recorder.store import LABELS, data_files, read_meta, read_tables, series, write_checksums
 from recorder.truth import against_twin, first_difference
 

@@ -99,6 +99,5 @@ class Log:
         """Channel -> (steps int64, values float32)."""
         with np.errstate(over="ignore"):
             return {
-                c: (np.array(self.steps[c], np.int64), np.array(self.values[c]).astype(np.float32))
-                for c in self.steps
+                c: (np.array(self.steps[c], np.int64), np.array(self.values[c]).astype(np.float32)) for c in self.steps
             }

@@ -34,6 +34,8 @@ SCHEMA = pa.schema(
 CHECKSUMS = "checksums.sha256"
 LABELS = "labels.parquet"
 
+Series = dict[str, tuple[np.ndarray, np.ndarray]]  # channel -> (steps, values)
+
 
 def versions(**more: str) -> dict[str, str]:
     """What the bits of a recording depend on."""
@@ -69,9 +71,7 @@ def run_table(run: str, log: Log) -> pa.Table:
         [
             pa.DictionaryArray.from_arrays(np.zeros(n, np.int32), pa.array([run])),
             pa.array(np.zeros(n, np.int16)),
-            pa.DictionaryArray.from_arrays(
-                np.repeat(np.arange(len(names), dtype=np.int32), lengths), pa.array(names)
-            ),
+            pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(names), dtype=np.int32), lengths), pa.array(names)),
             pa.array(np.concatenate([arrays[c][0] for c in names])),
             pa.nulls(n, pa.float64()),
             pa.array(np.concatenate([arrays[c][1] for c in names])),
@@ -123,7 +123,7 @@ def read_meta(path: Path, key: str = "trajscope") -> dict[str, Any]:
     return found
 
 
-def series(table: pa.Table) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def series(table: pa.Table) -> Series:
     """Channel -> (steps, values) of one run's rows."""
     codes = table["channel"].combine_chunks()
     names, index = codes.dictionary.to_pylist(), codes.indices.to_numpy()

@@ -7,8 +7,8 @@ a multiple of ``eval_every``; the first one, at step 0, is of the untrained netw
 from __future__ import annotations
 
 import copy
-from zlib import crc32
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,9 +108,7 @@ class Trainer:
         x, y = self.next_batch(data)
         if event and level is not None and p and p.kind in BATCH:
             x, y = BATCH[p.kind](x, y, level, event.rng, event.held)
-        losses, grads = self.net.micro_gradients(
-            self.theta, x.reshape(MICRO, -1, x.shape[-1]), y.reshape(MICRO, -1)
-        )
+        losses, grads = self.net.micro_gradients(self.theta, x.reshape(MICRO, -1, x.shape[-1]), y.reshape(MICRO, -1))
         gradient = grads.mean(axis=0)
         wide = grads.astype(np.float64)
         micro = np.sqrt(np.einsum("ij,ij->i", wide, wide))
