@@ -1,1 +1,26 @@
-"""trajscope: explain a finished training run from its logs."""
+"""trajscope: explain a finished training run from its logs.
+
+Offline only: it reads the logs of finished training runs, builds multichannel time series, and says what happened, when,
+which channel moved first and how sure that is. Every public name is imported when it is first used.
+"""
+
+import lazy_loader as _lazy
+
+__getattr__, __dir__, __all__ = _lazy.attach(
+    __name__,
+    submodules=["errors"],
+    submod_attrs={
+        "audit.run": ["audit"],
+        "history.datasets": ["load_dataset"],
+        "history.run": ["Run"],
+        "history.trajectory": ["Trajectory", "align"],
+        "readers.scan": ["read_run", "scan_runs"],
+        "detect.changepoints": ["change_points"],
+        "detect.collapse": ["collapse"],
+        "detect.first_mover": ["first_mover"],
+        "detect.spikes": ["spikes"],
+        "metastate": ["LinearStateSpace", "PCAState", "SlowFeatures"],
+        "dynamics.coherence": ["x_grad"],
+        "dynamics.instability": ["x_inst"],
+    },
+)

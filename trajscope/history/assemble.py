@@ -1,7 +1,8 @@
 """From what writers wrote to one run: duplicates, resumes, rewinds, restarts and several writers.
 
 A reader delivers `Source` objects, one a writer (usually one a file), in the order in which that writer wrote. Here
-they become a `RunData` whose channels hold strictly increasing steps inside each segment group. The rules (policy ``auto``):
+they become a `RunData` whose channels hold strictly increasing steps inside each segment group. The rules (policy
+``auto``):
 
 * A step that one writer logs again without going back is a duplicate: the last write is kept, the others are counted.
 * A writer *goes back* where a channel's step falls by more than ``reorder`` rows of that channel, or where it falls and

@@ -2,8 +2,9 @@
 
 Runs are stored long: columns ``run`` (dictionary), ``segment`` (int16), ``channel`` (dictionary), ``step`` (int64, or
 float64 where a step is fractional), ``wall_time`` (float64, null where unknown) and ``value`` (float32 where every
-channel is, else float64), one row group a run, sorted by run and channel. Integers beyond 2^53 stand in an additional column
-``value_int``; points of dead branches carry ``superseded = true``. File metadata under the key ``trajscope`` is JSON::
+channel is, else float64), one row group a run, sorted by run and channel. Integers beyond 2^53 stand in an additional
+column ``value_int``; points of dead branches carry ``superseded = true``. File metadata under the key ``trajscope`` is
+JSON::
 
     {"schema_version": 1,
      "runs": {run: {"config": {}, "summary": {}, "format": "", "segments": [], "problems": [], "provenance": {}}},

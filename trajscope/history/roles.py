@@ -274,7 +274,8 @@ def _loss(words: list[str], has: set[str], glued: str, held_out: bool) -> tuple[
     if has & {"tel"}:
         return "val_loss", 0.8
     main = {
-        "loss", "losses", "train", "training", "trainer", "lm", "total", "nll", "step", "epoch", "mean", "avg", "ce", "ctc", "average",
+        "loss", "losses", "train", "training", "trainer", "lm", "total", "nll", "step", "epoch", "mean", "avg", "ce",
+        "ctc", "average",
         "cross", "entropy", "crossentropy", "objective", "trl", "running", "batch", "val", "valid", "validation",
         "eval", "evaluation", "test", "dev", "iter", "rollout", "learner", "info", "g0", "g1",
     }  # fmt: skip

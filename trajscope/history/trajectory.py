@@ -1,8 +1,8 @@
 """The aligned form of a run: one matrix, a mask that never lies, and the codes of what is not a number.
 
 `align` puts channels that were logged at different steps on one grid by carrying the last observation forward. A
-carried value is for reading only: ``mask`` is True only where a value was logged, and estimators treat every other cell as
-missing (a channel logged every ten steps and carried forward would show a lag-1 autocorrelation of 0.90 that is not
+carried value is for reading only: ``mask`` is True only where a value was logged, and estimators treat every other cell
+as missing (a channel logged every ten steps and carried forward would show a lag-1 autocorrelation of 0.90 that is not
 its own). Nothing is carried across a segment boundary, and a non-finite value is never carried.
 """
 

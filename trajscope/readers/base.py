@@ -21,7 +21,7 @@ __all__ = ["HEAD_BYTES", "ReadOptions", "Reader", "Rejected"]
 HEAD_BYTES = 4096
 
 
-class Rejected(Exception):  # noqa: N818 - it is an answer, not an error
+class Rejected(Exception):
     """Raised by `Reader.can_read` for a file that claims to be of the format and is not; the text says why.
 
     The file is then offered to no other reader and listed with that reason.

@@ -1,0 +1,182 @@
+"""Settings: frozen, hashed, and with a stated origin for each value.
+
+Precedence: command-line flag > environment (``TRAJSCOPE_<NAME>``) > the file given with ``--config`` >
+``trajscope.toml`` in the working directory > default. An unknown key is an error that names the nearest one.
+
+A file looks like this::
+
+    alpha = 0.05
+    performance = "eval/return:max"
+
+    [roles]
+    "my/odd name" = "grad_norm"
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trajscope.errors import ConfigError, nearest
+
+__all__ = ["Settings", "load_settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that an audit can be told.
+
+    Attributes
+    ----------
+    performance : str
+        ``NAME`` or ``NAME:max`` or ``NAME:min``; empty: chosen by role.
+    alpha : float
+        Family-wise level of the change-point and spike tests over one run.
+    drawdown : float
+        Share of what was learned that must be lost to speak of a collapse (DEFINITIONS 5, swept 0.3 to 0.7 there).
+    collapse_sd : float
+        Robust standard deviations that the fall must reach as well.
+    persistence : int
+        Evaluations in a row that must show it.
+    min_rows : int
+        Rows below which a run is never called healthy.
+    tail : float
+        Share of the rows that counts as the end of the run ("persistently").
+    seed : int
+        Seed of everything random.
+    roles : mapping of str to str
+        Roles of channels that override the guess from the name.
+    """
+
+    performance: str = ""
+    alpha: float = 0.05
+    drawdown: float = 0.5
+    collapse_sd: float = 7.0
+    persistence: int = 3
+    min_rows: int = 50
+    tail: float = 0.1
+    seed: int = 0
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "alpha": (0.0, 0.5),
+            "drawdown": (0.0, 1.0),
+            "collapse_sd": (0.0, float("inf")),
+            "persistence": (0, float("inf")),
+            "min_rows": (1, float("inf")),
+            "tail": (0.0, 0.5),
+        }
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if not low < value <= high:
+                raise ConfigError(
+                    f"setting {name} = {value!r} is out of range; expected more than {low:g}, at most {high:g}"
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values by name."""
+        return {**dataclasses.asdict(self), "roles": dict(self.roles)}
+
+    @property
+    def hash(self) -> str:
+        """First 12 hexadecimal digits of the SHA-256 of the settings; a table row is valid for one hash.
+
+        >>> Settings().hash == Settings(alpha=0.01).hash
+        False
+        """
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    config: str | Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: str | Path = ".",
+) -> tuple[Settings, dict[str, str]]:
+    """Settings from all places, and where each value came from.
+
+    Parameters
+    ----------
+    flags : mapping, optional
+        Values given on the command line; None values do not count.
+    config : path, optional
+        A TOML file that must exist.
+    environ : mapping, optional
+        Environment; default the process's.
+    folder : path
+        Where ``trajscope.toml`` is looked for.
+
+    Returns
+    -------
+    settings : Settings
+    origins : dict of str to str
+        For each setting ``"default"``, a file name, ``"environment"`` or ``"flag"``.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown key, a value of the wrong type, or a file that is no TOML.
+    """
+    names = {f.name: f for f in dataclasses.fields(Settings)}
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(names, "default")
+
+    def put(name: str, value: Any, origin: str) -> None:
+        if name not in names:
+            raise ConfigError(f"{origin}: setting {name!r} is unknown. {nearest(name, names)}")
+        values[name] = _typed(name, value, origin)
+        origins[name] = origin
+
+    local = Path(folder) / "trajscope.toml"
+    files = [local] if local.is_file() else []
+    if config is not None:
+        files.append(Path(config))
+    for file in files:
+        for name, value in _toml(file).items():
+            put(name, value, str(file))
+    for variable, text in (os.environ if environ is None else environ).items():
+        name = variable.removeprefix("TRAJSCOPE_").lower()
+        if variable.startswith("TRAJSCOPE_") and name in names:
+            put(name, text, f"environment ({variable})")
+    for name, value in (flags or {}).items():
+        if value is not None and value != {}:
+            put(name, {**values.get("roles", {}), **value} if name == "roles" else value, "flag")
+    return Settings(**values), origins
+
+
+def _toml(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except OSError as problem:
+        raise ConfigError(f"{file}: cannot be opened ({problem.strerror})") from problem
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{file}: not valid TOML ({problem})") from problem
+
+
+def _typed(name: str, value: Any, origin: str) -> Any:
+    default = getattr(Settings(), name)
+    try:
+        if isinstance(default, dict):
+            if isinstance(value, str):
+                value = dict(pair.split("=", 1) for pair in value.split(",") if pair)
+            return {str(k): str(v) for k, v in dict(value).items()}
+        if isinstance(default, int) and not isinstance(value, bool) and float(value) == int(float(value)):
+            return int(float(value))
+        if isinstance(default, float) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(default, str) and isinstance(value, str):
+            return value
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(f"{origin}: setting {name} = {value!r}, expected {type(default).__name__}")
