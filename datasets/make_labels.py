@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from recorder.outcome import outcome
 from recorder.store import LABELS, data_files, read_meta, read_tables, series, write_checksums
 from recorder.truth import against_twin, first_difference
 
@@ -35,6 +36,8 @@ SCHEMA = pa.schema(
         ("onset_step", pa.int64()),
         ("confirmed_step", pa.int64()),
         ("split", pa.string()),
+        ("outcome_kind", pa.string()),
+        ("recovered_step", pa.int64()),
         ("arm", pa.string()),
         ("domain", pa.string()),
         ("width", pa.int64()),
@@ -70,6 +73,7 @@ def label(config: dict[str, Any], run: dict[str, Any], twin: dict[str, Any] | No
         "stratum": f"{config['domain']}/{config['model']}/{config['algorithm']}",
         "split": split(config["seed"]),
         "final": float(np.mean(y[-last:])),
+        **outcome(steps, y),
     }
     if twin is not None:
         injection, y_twin = config["injection_step"], twin[PERFORMANCE[config["domain"]]][1].astype(np.float64)

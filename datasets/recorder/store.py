@@ -131,6 +131,20 @@ def series(table: pa.Table) -> Series:
     return {name: (steps[index == k], values[index == k]) for k, name in enumerate(names)}
 
 
+def series_equal(a: Series, b: Series, before: int | None = None) -> bool:
+    """Whether two runs are the same to the bit, up to a step (exclusive) where one is given."""
+    if a.keys() != b.keys():
+        return False
+    for channel in a:
+        (steps, values), (other_steps, other_values) = a[channel], b[channel]
+        if before is not None:
+            values, other_values = values[steps < before], other_values[other_steps < before]
+            steps, other_steps = steps[steps < before], other_steps[other_steps < before]
+        if not np.array_equal(steps, other_steps) or values.tobytes() != other_values.tobytes():
+            return False
+    return True
+
+
 def data_files(root: Path) -> list[Path]:
     """The Parquet files of runs under ``datasets/``, sorted."""
     return sorted(p for p in root.glob("*/*.parquet") if not p.parent.name.startswith("."))
