@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trajscope.history import Source
+from trajscope.history import RunData, Source
 
-__all__ = ["HEAD_BYTES", "ReadOptions", "Reader", "Rejected"]
+__all__ = ["HEAD_BYTES", "ReadOptions", "Reader", "Rejected", "Tree"]
 
 #: How many bytes of a file `Reader.can_read` is shown.
 HEAD_BYTES = 4096
@@ -67,6 +67,25 @@ class ReadOptions:
         return path.name if shown == "." else shown
 
 
+@dataclass(frozen=True)
+class Tree:
+    """A run whose files lie in several directories.
+
+    Attributes
+    ----------
+    name : Path
+        File or directory after which the run is named.
+    files : tuple of Path
+        Its files; a scan offers them to no other reader.
+    done : tuple of Path
+        Directories that hold nothing else, so that a scan does not go into them.
+    """
+
+    name: Path
+    files: tuple[Path, ...]
+    done: tuple[Path, ...] = ()
+
+
 class Reader:
     """Base of all readers; subclasses set the attributes and implement `can_read` and `sources`.
 
@@ -112,6 +131,10 @@ class Reader:
         """Cut the readable files of one directory into runs; default one run a file (or a directory)."""
         return [list(files)] if self.directory else [[f] for f in files]
 
+    def trees(self, directory: Path, files: Sequence[Path], directories: Sequence[Path]) -> list[Tree]:
+        """Runs that are spread over the subdirectories of ``directory`` (sessions of one run, a file a metric)."""
+        return []
+
     def siblings(self, directories: dict[str, list[Path]]) -> bool:
         """Whether sibling directories called train, validation, ... are one run (only asked for such names)."""
         return False
@@ -119,6 +142,10 @@ class Reader:
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
         """Names of the runs inside one group of files; default one unnamed run."""
         return [""]
+
+    def run_data(self, files: Sequence[Path], key: str, options: ReadOptions) -> RunData | None:
+        """The finished content, for a format that stores assembled runs; default None: `sources` are assembled."""
+        return None
 
     def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
         """What each writer wrote, for one run.

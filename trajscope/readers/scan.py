@@ -88,11 +88,17 @@ class Scan:
 
     def _directory(self, top: Path) -> Iterator[Run]:
         pending = [top]
+        spread: set[Path] = set()  # files of runs that lie in several directories
         while pending:
             here = pending.pop()
             files, directories = self._listing(here)
-            claimed = self._claim(files)
             taken: set[Path] = set()
+            for reader in self._readers:
+                for tree in reader.trees(here, [f for f in files if f not in spread], directories):
+                    yield from self._runs(reader, list(tree.files), self._id(tree.name))
+                    spread.update(tree.files)
+                    taken.update(tree.done)
+            claimed = self._claim([f for f in files if f not in spread])
             for reader in self._readers:
                 pairs = [d for d in directories if d.name.lower() in SIBLINGS] if reader.directory else []
                 if len(pairs) > 1:
@@ -213,11 +219,15 @@ class Scan:
         def load() -> RunData:
             kept, copies = _without_copies(files, options)
             try:
-                sources = reader.sources(kept, key, options)
-                if merged:
-                    sources = [_prefixed(s, kept, options) for s in sources]
-                facts = {"format": reader.name, "merged_siblings": list(merged)}
-                data = assemble(sources, resume=resume, provenance=facts)
+                stored = reader.run_data(kept, key, options)
+                if stored is None:
+                    sources = reader.sources(kept, key, options)
+                    if merged:
+                        sources = [_prefixed(s, kept, options) for s in sources]
+                    facts = {"format": reader.name, "merged_siblings": list(merged)}
+                    data = assemble(sources, resume=resume, provenance=facts)
+                else:
+                    data = stored
             except TrajscopeError:
                 raise
             except Exception as problem:  # a reader's bug becomes one sentence, with the cause attached
