@@ -1,1 +1,1 @@
-"""audit."""
+"""One run, judged: checks, events and a verdict with its reasons."""

@@ -1,0 +1,358 @@
+"""``trajscope.audit``: one finished run, judged."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trajscope.audit.checks import Check, Facts, run_checks
+from trajscope.audit.events import (
+    Event,
+    change_events,
+    collapse_events,
+    lr_events,
+    nonfinite_events,
+    number,
+    segment_events,
+    spike_events,
+)
+from trajscope.audit.meta import Meta, meta_state
+from trajscope.audit.verdict import VERDICTS, decide
+from trajscope.config import Settings
+from trajscope.detect._inputs import performance_series
+from trajscope.detect.collapse import Collapse, collapse
+from trajscope.errors import InputError
+from trajscope.history import Channel, Run
+from trajscope.result import Result, jsonable, make_provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SCHEMA_VERSION", "Audit", "audit"]
+
+SCHEMA_VERSION = 1
+
+#: Roles in which non-finite values matter.
+FINITE_ROLES = frozenset(
+    {
+        "loss", "val_loss", "grad_norm", "accuracy", "val_accuracy", "return", "eval_return", "perplexity",
+        "val_perplexity", "val_error", "error", "update_norm", "param_norm", "policy_loss", "value_loss", "success",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Audit(Result):
+    """What `audit` found.
+
+    Attributes
+    ----------
+    run : Run
+    verdict : {"healthy", "look closer", "not healthy", "cannot tell"}
+    reasons : tuple of str
+        Sentences behind the verdict, the gravest first.
+    strength : str
+        Strength of the evidence, in one sentence.
+    events : tuple of Event
+        In order of steps.
+    checks : tuple of Check
+        The worst first.
+    performance : str
+        Channel that was judged, with its direction, for example ``val/accuracy:max``; empty where there is none.
+    collapse : Collapse or None
+    deficit : float
+        How far the last tenth lies below the level before the first event, in robust sd; NaN without an event.
+    meta : Meta
+    settings : Settings
+    parts : tuple of Audit
+        One for each part of a run whose step counter restarted; empty otherwise.
+    """
+
+    plot_name = "run_page"
+
+    run: Run
+    verdict: str
+    reasons: tuple[str, ...]
+    strength: str
+    events: tuple[Event, ...]
+    checks: tuple[Check, ...]
+    performance: str
+    collapse: Collapse | None
+    deficit: float
+    meta: Meta
+    settings: Settings
+    parts: tuple[Audit, ...] = field(default=())
+
+    def to_frame(self) -> pd.DataFrame:
+        """The events, one a row."""
+        import pandas as pd
+
+        columns = ["step", "end", "kind", "channel", "severity", "strength", "sentence"]
+        return pd.DataFrame([[getattr(e, c) for c in columns] for e in self.events], columns=columns)
+
+    def summary(self) -> str:
+        """Verdict and its first reason."""
+        return f"{self.run.id}: {self.verdict}. {self.reasons[0]}"
+
+    def what_happened(self) -> list[str]:
+        """The course of the run in at most five dated lines."""
+        return _story(self.events)
+
+    def unseen(self) -> list[str]:
+        """What this audit cannot see, and why."""
+        return _unseen(self.run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The one summary that all reports render; JSON types only, ``schema_version`` says which."""
+        run = self.run
+        meta = self.meta
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "run": run.id,
+            "format": run.format,
+            "path": run.path,
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "strength": self.strength,
+            "what_happened": self.what_happened(),
+            "performance": self.performance,
+            "collapse": None if self.collapse is None else self.collapse.to_dict(),
+            "deficit_sd": jsonable(self.deficit),
+            "events": jsonable(self.events),
+            "checks": jsonable(self.checks),
+            "meta_state": {
+                "reason": meta.reason,
+                "channels": list(meta.names),
+                "n_components": meta.n_components,
+                "explained": jsonable(meta.explained),
+                "bound": jsonable(meta.bound),
+                "baseline": jsonable(meta.baseline),
+                "left_band_at": jsonable(meta.left),
+                "label": "own baseline",
+            },
+            "channels": [_channel(c) for c in run.channels.values()],
+            "segments": jsonable(run.segments),
+            "problems": jsonable(run.problems),
+            "unseen": self.unseen(),
+            "config": jsonable(dict(run.config)),
+            "settings": jsonable(self.settings.to_dict()),
+            "settings_hash": self.settings.hash,
+            "provenance": jsonable(self.provenance),
+            "parts": [p.to_dict() for p in self.parts],
+        }
+
+    def write(self, path: str | Path) -> Path:
+        """Write the report; the ending decides: ``.html``, ``.md`` or ``.json``.
+
+        Raises
+        ------
+        InputError
+            For another ending.
+        """
+        written: Path = importlib.import_module("trajscope.report").write(self, Path(path))
+        return written
+
+
+def audit(
+    run: Run,
+    *,
+    settings: Settings | None = None,
+    performance: str | None = None,
+    known_events: Sequence[float] = (),
+    roles: Mapping[str, str] | None = None,
+) -> Audit:
+    """Judge one finished run.
+
+    Parameters
+    ----------
+    run : Run
+    settings : Settings, optional
+        Constants of the rules; default `trajscope.config.Settings`.
+    performance : str, optional
+        ``NAME``, ``NAME:max`` or ``NAME:min``; default by role (return, validation score, validation loss, loss).
+    known_events : sequence of float
+        Steps of changes that somebody made on purpose; what lies there is information, not a failure.
+    roles : mapping of str to str, optional
+        Roles of channels, over the guess from their names.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    InputError
+        If ``performance`` or a key of ``roles`` names no channel.
+
+    Notes
+    -----
+    A run whose step counter restarts is judged part by part; the verdict is the worst of them and ``parts`` has each.
+    """
+    chosen = settings or Settings()
+    if performance is not None:
+        chosen = replace(chosen, performance=performance)
+    wanted = {**{k: v for k, v in chosen.roles.items() if k in run.channels}, **(roles or {})}
+    if wanted:
+        run = run.with_roles(wanted)
+    parts = run.split()
+    if len(parts) == 1:
+        return _audit_part(run, chosen, tuple(known_events))
+    audits = tuple(_audit_part(p, chosen, tuple(known_events)) for p in parts)
+    order = ("cannot tell", *VERDICTS[:3])
+    worst = max(audits, key=lambda a: order.index(a.verdict))
+    number_of = audits.index(worst) + 1
+    return replace(
+        worst,
+        run=run,
+        reasons=(
+            *worst.reasons,
+            f"The step counter restarts: {len(parts)} parts were judged apart, this is part {number_of}.",
+        ),
+        parts=audits,
+    )
+
+
+def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit:
+    performance, mode, found = _performance(run, settings)
+    judged = _judged(run, performance)
+    events: list[Event] = []
+    for channel in run.channels.values():
+        if channel.role in FINITE_ROLES or channel is performance:
+            events.extend(nonfinite_events(channel, settings))
+    if found is not None:
+        events.extend(collapse_events(found))
+    tested = [c for c in judged if np.count_nonzero(np.isfinite(c.values)) >= 5]
+    # One family of tests over the run: the level is shared among the channels and the two kinds of test.
+    level = settings.alpha / max(1, 2 * len(tested))
+    for channel in tested:
+        events.extend(change_events(channel, level, known))
+        events.extend(spike_events(channel, level, known))
+    for channel in run.by_role("lr")[:1]:
+        events.extend(lr_events(channel))
+    events.extend(segment_events(run))
+    events.sort(key=lambda e: (e.step, e.kind))
+    deficit = _deficit(performance, mode, found, events)
+    meta = meta_state(run, settings.seed)
+    facts = Facts(run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta)
+    verdict, reasons, strength = decide(facts)
+    return Audit(
+        run,
+        verdict,
+        reasons,
+        strength,
+        tuple(events),
+        run_checks(facts),
+        "" if performance is None else f"{performance.name}:{mode}",
+        found,
+        deficit,
+        meta,
+        settings,
+        provenance=make_provenance(
+            "audit",
+            {**settings.to_dict(), "known_events": list(known)},
+            *(c.values for c in run.channels.values()),
+            seed=settings.seed,
+        ),
+    )
+
+
+def _performance(run: Run, settings: Settings) -> tuple[Channel | None, str, Collapse | None]:
+    try:
+        series, mode = performance_series(run, settings.performance or None)
+    except InputError:
+        if settings.performance:
+            raise
+        return None, "", None
+    found = collapse(
+        run,
+        performance=f"{series.name}:{mode}",
+        dd=settings.drawdown,
+        z=settings.collapse_sd,
+        h=settings.persistence,
+    )
+    return run.channels[series.name], mode, found
+
+
+def _judged(run: Run, performance: Channel | None) -> list[Channel]:
+    """Channels whose spikes and changes move the verdict: performance and the first training loss."""
+    loss = run.by_role("loss")[:1]
+    return list({c.name: c for c in ([performance] if performance is not None else []) + loss}.values())
+
+
+def _deficit(performance: Channel | None, mode: str, found: Collapse | None, events: list[Event]) -> float:
+    """How far the last tenth of performance lies below the level before the first event, in robust sd.
+
+    The level before is the median of the last 25 evaluations before the first event that is worth a look; the scale is
+    that of the collapse rule at that point.
+    """
+    if performance is None or found is None or not np.isfinite(found.s_R) or found.s_R <= 0:
+        return float("nan")
+    starts = [e.step for e in events if e.severity in ("fail", "watch") and e.kind != "non-finite"]
+    if not starts:
+        return float("nan")
+    y = found.performance
+    steps = found.steps.astype(np.float64)
+    before = y[(steps < min(starts)) & np.isfinite(y)][-25:]
+    finite = y[np.isfinite(y)]
+    tail = finite[-max(5, finite.size // 10) :]
+    after = steps[np.isfinite(y)][-tail.size] if tail.size else -np.inf
+    if before.size < 5 or tail.size < 5 or after <= min(starts):
+        return float("nan")
+    return float((np.median(before) - np.median(tail)) / found.s_R)
+
+
+def _story(events: Sequence[Event]) -> list[str]:
+    """At most five lines: the gravest events, in order of steps."""
+    rank = {"fail": 0, "watch": 1, "info": 2}
+    weight = {"non-finite": 0, "divergence": 1, "collapse": 1, "change": 2, "dip": 2, "spike": 3, "lr": 2, "resume": 4}
+    grave = sorted(events, key=lambda e: (rank[e.severity], weight.get(e.kind, 5), -np.nan_to_num(e.strength)))
+    chosen = grave[:5] if len(grave) <= 5 else grave[:4]
+    lines = [e.sentence for e in sorted(chosen, key=lambda e: e.step)]
+    rest = len(events) - len(chosen)
+    if rest:
+        lines.append(f"{rest} more events are listed below.")
+    return lines or ["Nothing that stands out: no event was found."]
+
+
+def _unseen(run: Run) -> list[str]:
+    lines = []
+    present = {c.role for c in run.channels.values()}
+    strides = [c.stride for c in run.channels.values() if c.role in ("loss", "return") and np.isfinite(c.stride)]
+    if strides and min(strides) > 1:
+        stride = min(strides)
+        lines.append(
+            f"Scalars were logged every {number(stride)} steps, so changes shorter than {number(2 * stride)} steps"
+            " are invisible."
+        )
+    for role, text in (
+        ("grad_norm", "The gradient norm was not logged: an exploding gradient cannot be told from bad data."),
+        ("lr", "The learning rate was not logged: what the schedule did cannot explain anything."),
+        ("update_norm", "Update and parameter norms were not logged: a jump of the parameters cannot be seen."),
+    ):
+        if role not in present:
+            lines.append(text)
+    if run.sampled:
+        lines.append("The source is a sample: spikes and short dips may be missing from it.")
+    lines.append("Data, labels, evaluation code and optimizer state are not in a log of scalars.")
+    return lines
+
+
+def _channel(c: Channel) -> dict[str, Any]:
+    row = {
+        "name": c.name,
+        "role": c.role,
+        "role_confidence": c.role_confidence,
+        "points": len(c),
+        "first_step": c.steps[0] if len(c) else None,
+        "last_step": c.steps[-1] if len(c) else None,
+        "stride": c.stride,
+        "sampled": c.sampled,
+        "duplicates": c.n_duplicates,
+        **c.counts,
+    }
+    return {k: jsonable(v) for k, v in row.items()}

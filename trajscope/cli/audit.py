@@ -1,0 +1,169 @@
+"""``trajscope audit``: judge runs and write their pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trajscope.cli import plain
+from trajscope.cli.common import (
+    Collected,
+    analysis_options,
+    collect,
+    emit_json,
+    loaded,
+    outputs,
+    progress,
+    reading_options,
+    say,
+    settings_from,
+    slug,
+)
+from trajscope.config import Settings
+from trajscope.errors import GateFailed, InputError, ReadError
+
+#: ``--fail-on`` takes one of these; a run at least as bad fails the gate.
+GATES = ("look closer", "not healthy", "cannot tell")
+
+
+@click.command()
+@reading_options
+@analysis_options
+@click.option("-o", "--output", type=click.Path(), help="Report: .html, .md or .json, or a folder for several runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
+@click.option("--fail-on", type=click.Choice(GATES), help="Exit with 10 where a run is judged so (or worse).")
+def command(
+    paths: tuple[str, ...],
+    format_: str | None,
+    channels: tuple[str, ...],
+    resume: str,
+    step: str,
+    strict: bool,
+    quiet: bool,
+    performance: str | None,
+    roles: tuple[str, ...],
+    alpha: float | None,
+    config_file: str | None,
+    seed: int | None,
+    output: str | None,
+    as_json: bool,
+    fail_on: str | None,
+) -> int:
+    """Judge every run under PATH...: was it healthy, what happened, when, and how sure is that.
+
+    One run gives one page. Several runs give a page each and an index page.
+    """
+    settings = settings_from(performance, roles, alpha, config_file, seed)
+    found = collect(paths, format_=format_, channels=channels, resume=resume, step=step, strict=strict)
+    return audit_all(found, settings, output, quiet=quiet, as_json=as_json, fail_on=fail_on)
+
+
+def audit_all(
+    found: Collected,
+    settings: Settings,
+    output: str | None,
+    *,
+    quiet: bool = False,
+    as_json: bool = False,
+    fail_on: str | None = None,
+) -> int:
+    """Audit the runs one after the other, write what was asked for, and say the rest."""
+    from trajscope.audit.run import audit
+    from trajscope.report import write
+    from trajscope.report.terminal import run_page
+
+    several = len(found.runs) > 1
+    target = _target(output, several)
+    rows: list[dict[str, Any]] = []
+    summaries: list[dict[str, Any]] = []
+    failed: list[tuple[str, str]] = []
+    verdicts: list[str] = []
+    unknown: list[str] = []
+    with progress(found.runs, "auditing", quiet=quiet) as items:
+        for run in items:
+            read, reason = loaded(run)
+            if read is None:
+                failed.append((run.id, reason))
+                say(f"not read: {run.id}: {reason}")
+                continue
+            try:
+                result = audit(read, settings=settings)
+            except InputError as problem:
+                if not several:
+                    raise
+                failed.append((run.id, str(problem)))
+                unknown.append(str(problem))
+                say(f"not judged: {run.id}: {problem}")
+                continue
+            verdicts.append(result.verdict)
+            link = ""
+            if target is not None:
+                page = target if not several else target.parent / f"{target.stem}_runs" / f"{slug(run.id)}.html"
+                if not several or target.suffix == ".html":
+                    write(result, outputs(page))
+                    link = page.relative_to(target.parent).as_posix() if several else ""
+            if as_json or (target is not None and target.suffix == ".json" and several):
+                summaries.append(result.to_dict())
+            first = next((e.step for e in result.events if e.severity in ("fail", "watch")), None)
+            rows.append(
+                {
+                    "run": run.id,
+                    "verdict": result.verdict,
+                    "reason": result.reasons[0],
+                    "first_event": first,
+                    "link": link,
+                }
+            )
+            if not as_json:
+                lines = run_page(result)
+                for text, colour in lines[:1] + (lines[1:] if not several else lines[1:2]):
+                    click.echo(click.style(plain(text), fg=colour) if colour else plain(text))
+    if unknown and not rows:
+        raise InputError(unknown[0])
+    if not rows:
+        raise ReadError(f"none of the {len(failed)} runs could be read; nothing was written")
+    if as_json:
+        emit_json(summaries if several else summaries[0])
+    if target is not None:
+        if several:
+            _write_index(target, rows, failed, summaries)
+        say(f"report: {target}", quiet=quiet)
+    for problem in found.problems:
+        say(f"{problem.severity}: {problem}")
+    if several:
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(sorted(verdicts)))
+        say(f"{len(rows)} runs audited ({counts}), {len(failed)} failed", quiet=quiet)
+    if fail_on is not None:
+        bad = GATES[GATES.index(fail_on) : 2] or (fail_on,)
+        hits = [r["run"] for r in rows if r["verdict"] in bad]
+        if hits:
+            raise GateFailed(f"--fail-on {fail_on!r}: met by {len(hits)} of {len(rows)} runs ({', '.join(hits[:5])})")
+    return 4 if failed or any(p.severity == "error" for p in found.problems) else 0
+
+
+def _target(output: str | None, several: bool) -> Path | None:
+    if output is None:
+        return None
+    path = Path(output)
+    if path.suffix.lower() in (".html", ".md", ".json"):
+        if several and path.suffix.lower() == ".md":
+            raise InputError(f"-o {output}: several runs are written as .html (a page each, an index) or .json")
+        if path.is_dir():
+            raise InputError(f"-o {output}: that is a folder; name a file in it")
+        return path
+    if path.suffix and not path.is_dir():
+        raise InputError(f"-o {output}: expected .html, .md or .json, or a folder")
+    return path / ("index.html" if several else "report.html")
+
+
+def _write_index(
+    target: Path, rows: list[dict[str, Any]], failed: list[tuple[str, str]], summaries: list[dict[str, Any]]
+) -> None:
+    import json
+
+    from trajscope.report.html import cohort_page
+
+    text = json.dumps(summaries, indent=1) if target.suffix == ".json" else cohort_page(rows, failed)
+    outputs(target).write_text(text, encoding="utf-8")

@@ -1,0 +1,21 @@
+"""Words and marks that all renderers share; a mark never stands for a result by colour alone."""
+
+from __future__ import annotations
+
+__all__ = ["RESULT_MARKS", "VERDICT_MARKS", "VERDICT_WORDS"]
+
+VERDICT_WORDS = {
+    "healthy": "Healthy",
+    "look closer": "Look closer",
+    "not healthy": "Not healthy",
+    "cannot tell": "Can't tell",
+}
+VERDICT_MARKS = {"healthy": "✓", "look closer": "!", "not healthy": "✕", "cannot tell": "–"}
+RESULT_MARKS = {
+    "fail": "✕",
+    "watch": "!",
+    "info": "i",
+    "pass": "✓",
+    "not observable": "–",
+    "not enough history": "–",
+}
