@@ -1,0 +1,104 @@
+"""Cell means on a dyadic pyramid, and linear contrasts of them at all positions.
+
+A series is halved again and again: level ``j`` holds the means of ``2**j`` neighbouring rows. A contrast that spans
+``2 M`` cells, evaluated at every cell boundary of every level, costs ``O(n M)`` over all levels, since the levels shrink
+geometrically. Every contrast here is a least-squares coefficient in a small regression on the window, so it is a fixed
+weight vector: the coefficient of the regressor after the nuisance polynomial has been projected out.
+
+Shapes: a level is ``(n_cells,)``; filters are ``(2 M, n_filters)``; contrasts ``(n_cells - 2 M + 1, n_filters)``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+__all__ = ["cell_autocovariance", "halve", "quadratic_form", "sliding_contrasts", "window_filter"]
+
+Floats = NDArray[np.float64]
+_CHUNK = 8192
+
+
+def halve(level: Floats) -> Floats:
+    """Means of neighbouring pairs along the first axis; an odd last cell is dropped.
+
+    >>> halve(np.array([1.0, 3.0, 5.0, 7.0, 9.0]))
+    array([2., 6.])
+    """
+    even = level.shape[0] // 2 * 2
+    return np.asarray(0.5 * (level[0:even:2] + level[1:even:2]))
+
+
+@lru_cache(maxsize=256)
+def window_filter(cells: int, degree: int, shape: str) -> Floats:
+    """Weights of the least-squares coefficient of a step or a kink at the middle of a window of ``2 * cells`` cells.
+
+    Parameters
+    ----------
+    cells : int
+        Cells on each side of the middle.
+    degree : int
+        Degree of the nuisance polynomial that is projected out.
+    shape : {"step", "kink"}
+        Regressor: the indicator of the right half, or ``max(x, 0)`` with ``x`` in cells (a change of slope).
+
+    Returns
+    -------
+    ndarray, (2 * cells,)
+        Weights ``w`` with ``w @ y`` the coefficient; read-only.
+
+    Examples
+    --------
+    >>> w = window_filter(8, 1, "step")
+    >>> x = np.arange(16) - 7.5
+    >>> round(float(w @ (3 + 2 * x + 5 * (x > 0))), 9)
+    5.0
+    """
+    x = np.arange(2 * cells) - cells + 0.5
+    nuisance = np.polynomial.legendre.legvander(x / cells, degree)
+    target = (x > 0).astype(float) if shape == "step" else np.maximum(x, 0.0)
+    target = target - nuisance @ np.linalg.lstsq(nuisance, target, rcond=None)[0]
+    weights = target / (target @ target)
+    weights.setflags(write=False)
+    return np.asarray(weights)
+
+
+def sliding_contrasts(level: Floats, filters: Floats) -> Floats:
+    """Apply each column of `filters` at every position of a level.
+
+    Row ``i`` of the answer belongs to the boundary before cell ``i + filters.shape[0] // 2``.
+    """
+    width = filters.shape[0]
+    if level.shape[0] < width:
+        return np.empty((0, filters.shape[1]))
+    windows = sliding_window_view(level, width)
+    out = np.empty((windows.shape[0], filters.shape[1]))
+    for start in range(0, windows.shape[0], _CHUNK):
+        np.matmul(windows[start : start + _CHUNK], filters, out=out[start : start + _CHUNK])
+    return out
+
+
+def cell_autocovariance(autocovariance: Floats) -> Floats:
+    """Autocovariance of pair means from that of the rows: lag ``k`` is ``(2 c(2k) + c(2k-1) + c(2k+1)) / 4``.
+
+    >>> cell_autocovariance(np.array([1.0, 0.0, 0.0, 0.0]))
+    array([0.5, 0. ])
+    """
+    c = np.concatenate([autocovariance, [0.0]])
+    lags = np.arange((autocovariance.shape[0] + 1) // 2)
+    return np.asarray((2 * c[2 * lags] + c[np.abs(2 * lags - 1)] + c[2 * lags + 1]) / 4)
+
+
+def quadratic_form(weights: Floats, autocovariance: Floats) -> float:
+    """Variance of ``weights @ y`` for a stationary ``y`` whose autocovariance is zero beyond the lags given.
+
+    >>> quadratic_form(np.array([1.0, -1.0]), np.array([1.0, 0.5]))
+    1.0
+    """
+    own = np.correlate(weights, weights, mode="full")[weights.shape[0] - 1 :]
+    lags = min(own.shape[0], autocovariance.shape[0])
+    value = own[0] * autocovariance[0] + 2 * own[1:lags] @ autocovariance[1:lags]
+    return float(max(value, 1e-300))

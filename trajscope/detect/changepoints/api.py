@@ -1,0 +1,226 @@
+"""`change_points`: from arrays or a trajectory to dated changes with intervals, p-values and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajscope.detect.changepoints.events import Found, explanation, merge, on_input_rows, segments, step_interval
+from trajscope.detect.changepoints.inputs import Series, known_steps, read_kinds, read_series
+from trajscope.detect.changepoints.noise import clip_spikes
+from trajscope.detect.changepoints.pool import pooled_changes
+from trajscope.detect.changepoints.result import ChangePoints
+from trajscope.detect.changepoints.searches import SEARCHES, search
+from trajscope.detect.changepoints.single import ChannelScan, Settings, scan_channel, subtract_changes
+from trajscope.errors import InputError, nearest
+from trajscope.result import make_provenance
+
+__all__ = ["change_points"]
+
+Floats = NDArray[np.float64]
+_SHARES = {"level": 0.5, "slope": 0.25, "variance": 0.25}
+_MIN_ROWS = 16
+
+
+def change_points(
+    x: Any,
+    steps: Any = None,
+    *,
+    channels: Sequence[str] | str | None = None,
+    alpha: float = 0.05,
+    kind: str | Sequence[str] = "auto",
+    method: str = "auto",
+    penalty: float | None = None,
+    known_events: Any = None,
+    sensitivity: str = "calibrated",
+    rng: int | np.random.Generator | None = None,
+) -> ChangePoints:
+    """Find where a training log changes: level, slope or variance, one channel or many.
+
+    Parameters
+    ----------
+    x : array_like (n_steps,) or (n_steps, n_channels), or a Trajectory
+        NaN and Inf are missing; a trajectory's held cells are missing too. Each channel is judged on its own rows.
+    steps : array_like, (n_steps,), optional
+        Increasing positions of the rows; row numbers unless given.
+    channels : str or sequence of str, optional
+        Search only these.
+    alpha : float
+        Chance of any change point in a series that has none, over all scales, kinds and channels.
+    kind : {"auto", "level", "slope", "variance"} or several of them
+        What to look for; "auto" is all three.
+    method : {"auto", "pelt", "binseg", "window", "bottomup", "kernel"}
+        "auto" is trajscope's calibrated search; the others are the searches of ruptures with `penalty`.
+    penalty : float, optional
+        For the searches of ruptures.
+    known_events : optional
+        Steps, (step, note) pairs, a mapping or a table with a ``step`` column: a change whose interval holds one is marked
+        explained, not dropped.
+    sensitivity : {"calibrated", "annotation"}
+        "annotation" marks what a person would mark on a short series; it has no error rate.
+    rng : int, Generator or None
+        For the permutation tests of short series; None is 0.
+
+    Returns
+    -------
+    ChangePoints
+        Possibly empty; what could not be judged stands in ``not_tested``.
+
+    Raises
+    ------
+    InputError
+        If the input or an option cannot be used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.normal(size=400)
+    >>> y[250:] += 3
+    >>> found = change_points(y)
+    >>> found.steps.tolist(), found.kind
+    ([250], ('level',))
+    """
+    series = read_series(x, steps, channels)
+    kinds = read_kinds(kind)
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha is {alpha}; expected a number between 0 and 1.")
+    if sensitivity not in ("calibrated", "annotation"):
+        raise InputError(
+            f"sensitivity {sensitivity!r} is not known. {nearest(str(sensitivity), ('calibrated', 'annotation'))}"
+        )
+    if method != "auto" and method not in SEARCHES:
+        raise InputError(f"method {method!r} is not known. {nearest(str(method), (*SEARCHES, 'auto'))}")
+    if penalty is not None and method == "auto":
+        raise InputError(
+            "penalty belongs to a search of ruptures; give method='pelt' (or another) with it, or leave it out."
+        )
+    found, notes, spikes = _calibrated(series, kinds, alpha) if method == "auto" else _named(series, method, penalty)
+    events = merge(found)
+    known = known_steps(known_events)
+    provenance = make_provenance(
+        "change_points",
+        {
+            "alpha": alpha,
+            "kind": kinds,
+            "method": method,
+            "penalty": penalty,
+            "known_events": known,
+            "sensitivity": sensitivity,
+            "channels": series.names,
+        },
+        series.values,
+        series.steps,
+        seed=rng if isinstance(rng, int) else None,
+    )
+    intervals = np.array([step_interval(series, e) for e in events]).reshape(-1, 2)
+    rows = np.array([e[0].row for e in events], dtype=np.int64)
+    stride = float(np.median(np.diff(series.steps))) if series.steps.shape[0] > 1 else 1.0
+    return ChangePoints(
+        steps=series.steps[rows],
+        rows=rows,
+        intervals=intervals.astype(series.steps.dtype) if intervals.size else np.empty((0, 2), series.steps.dtype),
+        p_values=np.array([min(c.p_value for c in e) for e in events], dtype=float),
+        channels=tuple(tuple(dict.fromkeys(c.channel for c in e)) for e in events),
+        kind=tuple(e[0].kind for e in events),
+        sizes=np.array([e[0].size for e in events], dtype=float),
+        explained=tuple(
+            explanation(interval, float(series.steps[row]), known, stride)
+            for interval, row in zip(intervals, rows, strict=True)
+        ),
+        segments=segments(series, found),
+        not_tested=tuple(notes),
+        spikes=spikes,
+        data_steps=series.steps,
+        data_values=series.values,
+        names=series.names,
+        alpha=alpha,
+        method=method,
+        provenance=provenance,
+    )
+
+
+def _calibrated(
+    series: Series, kinds: tuple[str, ...], alpha: float
+) -> tuple[list[Found], list[str], dict[str, NDArray[Any]]]:
+    """Every channel alone, then the channels together on what is left."""
+    total = sum(_SHARES[k] for k in kinds)
+    shares = {k: _SHARES[k] / total for k in kinds}
+    n_channels = len(series.names)
+    pooled = n_channels > 1 and "level" in kinds
+    own_alpha = alpha * (0.75 if pooled else 1.0) / n_channels
+    settings = Settings()
+    found: list[Found] = []
+    notes: list[str] = []
+    spikes: dict[str, NDArray[Any]] = {}
+    scans: dict[int, ChannelScan] = {}
+    for c, name in enumerate(series.names):
+        own = series.own_rows(c)
+        if own.shape[0] < _MIN_ROWS:
+            notes.append(f"{name}: not enough history ({own.shape[0]} finite rows, {_MIN_ROWS} are needed).")
+            continue
+        y = series.values[own, c]
+        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings)
+        scans[c] = scan
+        spikes[name] = series.steps[own[scan.spikes]]
+        notes.append(
+            f"{name}: not enough history before step {series.steps[own[scan.first]]:g}"
+            f" and after step {series.steps[own[-scan.first]]:g} to judge a change there."
+        )
+        found.extend(on_input_rows(change, name, own, series.steps.shape[0]) for change in scan.changes)
+    if pooled and len(scans) > 1:
+        found.extend(_together(series, scans, found, 0.25 * alpha, settings))
+    return found, notes, spikes
+
+
+def _together(
+    series: Series, scans: dict[int, ChannelScan], found: list[Found], alpha: float, settings: Settings
+) -> list[Found]:
+    """Changes that only the channels together show, on the rows that they share."""
+    finite = np.isfinite(series.values[:, list(scans)])
+    most = finite.sum(axis=0).max()
+    members = [c for c, count in zip(scans, finite.sum(axis=0), strict=True) if count >= 0.9 * most]
+    common = np.flatnonzero(np.isfinite(series.values[:, members]).all(axis=1))
+    if len(members) < 2 or common.shape[0] < _MIN_ROWS:
+        return []
+    rest, noises = [], []
+    for c in members:
+        own = series.own_rows(c)
+        clipped, _ = clip_spikes(series.values[own, c])
+        at = np.searchsorted(own, common)
+        rest.append(subtract_changes(clipped, list(scans[c].changes))[at])
+        noises.append(replace(scans[c].noise, sd=scans[c].noise.sd[at]))
+    known = sorted({int(np.searchsorted(common, f.row)) for f in found})
+    out: list[Found] = []
+    for change, moved in pooled_changes(rest, noises, known, alpha=alpha, settings=settings):
+        place = on_input_rows(change, "", common, series.steps.shape[0])
+        p_value = min(1.0, change.p_value / 0.25)
+        out.extend(
+            replace(place, channel=series.names[members[c]], p_value=p_value, size=size, z=z) for c, z, size in moved
+        )
+    return out
+
+
+def _named(
+    series: Series, method: str, penalty: float | None
+) -> tuple[list[Found], list[str], dict[str, NDArray[Any]]]:
+    """A search of ruptures on the rows where all channels are finite."""
+    common = np.flatnonzero(np.isfinite(series.values).all(axis=1))
+    y = series.values[common]
+    rows, used = search(y, method, penalty)
+    edges = [0, *rows, y.shape[0]]
+    found = []
+    for i, row in enumerate(rows):
+        before, after = y[edges[i] : row], y[row : edges[i + 2]]
+        jump = after.mean(axis=0) - before.mean(axis=0)
+        spread = np.sqrt(before.var(axis=0) / len(before) + after.var(axis=0) / len(after))
+        z = np.divide(jump, spread, out=np.zeros_like(jump), where=spread > 0)
+        lead = int(np.argmax(np.abs(z)))
+        at = int(common[row])
+        end = int(common[row + 1]) if row + 1 < len(common) else series.steps.shape[0]
+        found.append(Found(series.names[lead], at, at, end, "level", float("nan"), float(jump[lead]), float(z[lead])))
+    return found, [f"Search {method!r} with penalty {used:.6g}: no p-values, and intervals of one row."], {}

@@ -1,0 +1,212 @@
+"""All changes of one channel: narrowest first, then again with what was found taken out of the noise.
+
+A pass visits the scales from narrow to wide and accepts what passes; windows that hold an accepted change are left out from then
+on. The noise of the first pass is contaminated by the changes themselves, towards too much noise, so after each pass the located
+changes are subtracted, the noise is estimated again and the pass repeated until it finds nothing new.
+
+Changes of variance are steps of ``log(|e| / s + 0.1)``, ``e`` the innovations of the series without its located changes: the logarithm
+turns a factor into a step, the 0.1 keeps the logarithm's left tail short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import median_filter
+
+from trajscope.detect.changepoints.locate import Location, locate
+from trajscope.detect.changepoints.noise import Noise, clip_spikes, estimate_noise, innovations, noise_floor
+from trajscope.detect.changepoints.scan import Candidate, Scale, candidates, n_scales, scan_scales
+
+__all__ = ["Change", "ChannelScan", "Settings", "scan_channel", "subtract_changes"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides whether a contrast is a change (the named constants of `scan`).
+
+    Attributes
+    ----------
+    confirm, confirm_half, min_ratio : float
+        See `scan.candidates`.
+    onset : float
+        A window of ``m`` rows on each side is used at row ``s`` only if ``m <= s / onset``.
+    passes : int
+        Most passes over the scales.
+    """
+
+    confirm: float = 2.5
+    confirm_half: float = 1.5
+    min_ratio: float = 0.4
+    confirm_kink: float = 2.8
+    onset: float = 1.0
+    passes: int = 4
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of one channel, in rows of that channel: where, what kind, how sure, how large."""
+
+    row: int
+    low: int
+    high: int
+    kind: str
+    p_value: float
+    size: float
+    z: float
+    half: int
+
+
+@dataclass(frozen=True, eq=False)
+class ChannelScan:
+    """Changes of a channel, sorted, and what the noise was like.
+
+    Attributes
+    ----------
+    changes : tuple of Change
+    noise : Noise
+    spikes : ndarray of int
+        Rows that were clipped beyond six local standard deviations.
+    first : int
+        First row at which the narrowest window fits; changes before it cannot be seen.
+    """
+
+    changes: tuple[Change, ...]
+    noise: Noise
+    spikes: NDArray[np.int64]
+    first: int
+
+
+def subtract_changes(y: Floats, changes: list[Change]) -> Floats:
+    """The series without its located steps and kinks (changes of variance stay): ``(n,)``."""
+    steps = np.zeros(y.shape[0] + 1)
+    bends = np.zeros(y.shape[0] + 1)
+    for change in changes:
+        if change.kind == "level":
+            steps[change.row] += change.size
+        elif change.kind == "slope":
+            bends[change.row] += change.size
+    slope = np.concatenate([[0.0], np.cumsum(bends[:-1])[:-1]])
+    return np.asarray(y - np.cumsum(steps[:-1]) - np.cumsum(slope))
+
+
+def _limits(row: int, half: int, others: list[int], n: int) -> tuple[int, int]:
+    start = max([0, row - half, *[r for r in others if r < row]])
+    stop = min([n, row + half, *[r for r in others if r > row]])
+    return start, stop
+
+
+def _accept(y: Floats, found: Candidate, p_value: float, others: list[int], noise: Noise, kind: str) -> Change:
+    """Locate a candidate; a candidate of the mean becomes the kind (step or kink) that leaves the smaller residual."""
+    start, stop = _limits(found.row, found.half, others, y.shape[0])
+    variance = float(np.mean(np.square(noise.sd[start:stop]))) * noise.inflation
+    reach = max(found.half // 2, 2)
+    places: dict[str, Location] = {
+        k: locate(y, start, stop, k, variance, found.row, reach)
+        for k in (("level", "slope") if kind != "variance" else ("variance",))
+    }
+    best = max(places, key=lambda k: places[k].gain)
+    at = places[best]
+    return Change(at.row, at.low, at.high, best, p_value, at.size, found.z, found.half)
+
+
+def _one_pass(
+    y: Floats,
+    noise: Noise,
+    known: list[Change],
+    shares: Mapping[str, float],
+    settings: Settings,
+    alpha: float,
+) -> list[Change]:
+    n = y.shape[0]
+    count = n_scales(n)
+    rows = sorted(c.row for c in known)
+    new: list[Change] = []
+    scales = scan_scales(y, noise, np.array(rows, dtype=np.int64))
+    send: list[int] | None = None
+    while True:
+        try:
+            scale: Scale = scales.send(send) if send is not None else next(scales)
+        except StopIteration:
+            break
+        send = []
+        passed = [
+            (c, min(1.0, c.p_value * count / share))
+            for kind, share in shares.items()
+            for c in candidates(
+                scale,
+                n,
+                alpha * share / count,
+                "slope" if kind == "slope" else "level",
+                confirm=settings.confirm if kind != "slope" else settings.confirm_kink,
+                confirm_half=settings.confirm_half,
+                min_ratio=settings.min_ratio,
+            )
+        ]
+        for found, p_value in sorted(passed, key=lambda pair: (pair[1], -abs(pair[0].z))):
+            if found.half * settings.onset > found.row:
+                continue
+            if any(abs(r - found.row) < found.half for r in rows):
+                continue
+            kind = "variance" if "variance" in shares else found.kind
+            change = _accept(y, found, p_value, rows, noise, kind)
+            rows.append(change.row)
+            new.append(change)
+            send.append(change.row)
+    return new
+
+
+def scan_channel(
+    y: Floats, *, alpha: float, shares: Mapping[str, float], settings: Settings | None = None
+) -> ChannelScan:
+    """Changes of one channel.
+
+    Parameters
+    ----------
+    y : ndarray, (n,)
+        Finite values, rows of this channel only.
+    alpha : float
+        Chance of any change where there is none.
+    shares : mapping of str to float
+        Share of `alpha` for each kind looked for: level, slope, variance; sums to at most 1.
+    settings : Settings, optional
+    """
+    settings = settings or Settings()
+    clipped, spike = clip_spikes(y)
+    mean_shares = {k: v for k, v in shares.items() if k != "variance"}
+    changes: list[Change] = []
+    floor = noise_floor(y)
+    noise = estimate_noise(clipped, floor=floor)
+    for _ in range(settings.passes if mean_shares else 0):
+        new = _one_pass(clipped, noise, changes, mean_shares, settings, alpha)
+        if not new:
+            break
+        changes = sorted([*changes, *new], key=lambda c: c.row)
+        noise = estimate_noise(subtract_changes(clipped, changes), floor=floor)
+    if "variance" in shares:
+        e = innovations(subtract_changes(clipped, changes), noise.phi)
+        e = np.abs(e - median_filter(e, size=min(65, e.shape[0]), mode="nearest"))
+        scale = float(np.median(e)) / 0.6745
+        if scale > floor:
+            u = np.log(e / scale + 0.1)
+            moved: list[Change] = []
+            for _ in range(settings.passes):
+                found = _one_pass(
+                    u,
+                    estimate_noise(subtract_changes(u, moved)),
+                    moved,
+                    {"variance": shares["variance"]},
+                    settings,
+                    alpha,
+                )
+                found = [f for f in found if all(abs(f.row - c.row) > f.half // 2 for c in changes)]
+                if not found:
+                    break
+                moved = [*moved, *found]
+            changes = sorted([*changes, *moved], key=lambda c: c.row)
+    return ChannelScan(tuple(changes), noise, np.flatnonzero(spike), min(8, y.shape[0]))
