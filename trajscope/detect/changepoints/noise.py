@@ -3,9 +3,9 @@
 1. **Clip.** ``m_t`` is the running median of 11 rows, ``r = y - m``. The local scale of ``r`` is the median absolute value
    in blocks of 32 rows, smoothed over neighbouring blocks by a median; ``r`` is clipped at 3 local standard deviations.
    A spike of up to 5 rows goes, a level shift stays where it is, since a running median keeps edges.
-2. **Memory.** In blocks (half the series, at most 512 rows) a line is removed and the autocorrelations are formed; the
-   median over blocks is not moved by the few blocks that hold a change. Yule-Walker of order ``p`` (1 below 400 rows,
-   by BIC up to 6 otherwise) gives ``s = sum(phi)``. Removing a line biases ``s`` by about ``-(2 + 4 s) / B`` (Kendall 1954, with
+2. **Memory.** In half-overlapping blocks (a quarter of the series, at most 512 rows) a line is removed and the autocorrelations are formed; the
+   median over blocks is not moved by the few blocks that hold a change. Yule-Walker of order ``p`` (by BIC, at most one order per
+   40 rows of a block and 6) gives ``s = sum(phi)``. Removing a line biases ``s`` by about ``-(2 + 4 s) / B`` (Kendall 1954, with
    a trend), which is undone, and ``s`` is then raised by one standard error ``sqrt((1 - s^2) / n)``: an under-estimated memory
    makes false changes, an over-estimated one costs a little power.
 3. **Local scale.** Standard deviation of the noise along the series, from the same blocks.
@@ -152,8 +152,7 @@ def estimate_noise(y: Floats, *, floor: float = 0.0, errors: float = 1.0) -> Noi
         Standard errors by which the sum of the coefficients is raised.
     """
     n = y.shape[0]
-    width = int(np.clip(n // 8, min(n // 2, 256), 512))
-    width = max(width, min(n, 8))
+    width = min(n, max(int(np.clip(n // 4, 32, 256)), min(n // 16, 512)))
     rows = _blocks(y, width)
     energy = np.einsum("ij,ij->i", rows, rows)
     usable = energy > 0
@@ -171,7 +170,7 @@ def estimate_noise(y: Floats, *, floor: float = 0.0, errors: float = 1.0) -> Noi
             for k in range(1, lags + 1)
         ]
     )
-    top = 1 if n < 400 else min(6, lags)
+    top = int(np.clip(width // 40, 1, min(6, lags)))
     fits = [_yule_walker(rho, p) for p in range(1, top + 1)]
     scores = [n * np.log(v) + (p + 1) * np.log(n) for p, (_, v) in enumerate(fits)]
     phi, _ = fits[int(np.argmin(scores))]
