@@ -19,7 +19,7 @@ from trajscope.errors import ReadError
 from trajscope.history import Problem, Source
 from trajscope.readers.base import Reader, ReadOptions, Rejected
 from trajscope.readers.tensorboard.crc import find_headers
-from trajscope.readers.tensorboard.decode import Decoded, decode, glance
+from trajscope.readers.tensorboard.walk import Decoded, decode, glance
 from trajscope.readers.tensorboard.stream import GZIP_MAGIC
 
 __all__ = ["READER", "TensorBoardReader"]

@@ -10,6 +10,7 @@ to be understood. `Kinds` below; `trajscope.readers.tensorboard.kernel` is the c
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,7 @@ DTYPES = {
     22: (16, 4),
     23: (17, 8),
 }
+_DOUBLE = struct.Struct("<d")
 _SIGNED = frozenset({3, 5, 6, 9})
 _STRING = 7
 
@@ -297,7 +299,7 @@ def _struct_value(p: bytes, pos: int, end: int, depth: int) -> Any:
     result: Any = None
     for number, wire, a, b in iter_fields(p, pos, end):
         if number == 2 and wire == 1:
-            result = float(np.frombuffer(p[a:b], dtype="<f8")[0])
+            (result,) = _DOUBLE.unpack_from(p, a)
         elif number == 3 and wire == 2:
             result = p[a:b].decode("utf-8", errors="backslashreplace")
         elif number == 4 and wire == 0:
@@ -316,7 +318,7 @@ def _struct_value(p: bytes, pos: int, end: int, depth: int) -> Any:
 
 @dataclass(eq=False)
 class Findings:
-    """What a file holds besides points, and what was wrong with it: (byte offset, ...) each."""
+    """What a file holds besides points, and records left out as (byte offset, length)."""
 
     marks: list[int] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
@@ -325,26 +327,34 @@ class Findings:
     first_wall: float | None = None
 
 
-Point = tuple[int, int]  # series number, bits
+@dataclass(frozen=True, eq=False)
+class Event:
+    """One event: kept points as (series number, bits), series whose values are only counted, and what is rare."""
+
+    wall: float
+    step: int
+    points: list[tuple[int, int]]
+    counted: list[int]
+    start: bool
+    config: dict[str, Any]
 
 
-def read_event(p: bytes, registry: Registry, found: Findings, row: int) -> tuple[float, int, list[Point]]:
-    """Wall time, step and kept points of one event.
+def read_event(p: bytes, registry: Registry) -> Event:
+    """Take an event apart; new tags are entered into the registry, nothing else is changed.
 
     Raises
     ------
     Malformed
-        If it is no event; nothing of it has been counted or kept then.
+        If it is no event.
     """
-    wall, step = 0.0, 0
-    points: list[Point] = []
+    wall, step, start = 0.0, 0, False
+    points: list[tuple[int, int]] = []
     counted: list[int] = []
-    start = False
     config: dict[str, Any] = {}
-    numbers = registry.numbers
+    numbers, actions = registry.numbers, registry.actions
     for number, wire, a, b in iter_fields(p, 0, len(p)):
         if number == 1 and wire == 1:
-            wall = float(np.frombuffer(p, dtype="<f8", count=1, offset=a)[0])
+            (wall,) = _DOUBLE.unpack_from(p, a)
         elif number == 2 and wire == 0:
             step = _signed(a)
         elif number == 5 and wire == 2:
@@ -355,27 +365,21 @@ def read_event(p: bytes, registry: Registry, found: Findings, row: int) -> tuple
                 series = numbers.get((tag, kind))
                 if series is None:
                     series = registry.add(tag, kind, plugin_name(metadata))
-                action = registry.actions[series]
-                if action == 0:
+                if actions[series] == 0:
                     points.append((series, bits))
-                else:
-                    counted.append(series)
-                    if action == 2:
-                        config.update(hparams(metadata))
+                    continue
+                counted.append(series)
+                if actions[series] == 2:
+                    config.update(hparams(metadata))
         elif number == 7 and wire == 2:
             start = any(n == 1 and w == 0 and c == 1 for n, w, c, _ in iter_fields(p, a, b))
-    for series in counted:
-        registry.skipped[series] += 1
-    found.config.update(config)
-    if start:
-        found.marks.append(row)
-    return wall, step, points
+    return Event(wall, step, points, counted, start, config)
 
 
 class PythonDecoder:
     """Decode records without a compiler: framing record by record, checksums in lock-step, protos in plain Python.
 
-    `run` has the contract of `trajscope.readers.tensorboard.decode.CompiledDecoder.run`.
+    `run` has the contract of `trajscope.readers.tensorboard.compiled.CompiledDecoder.run`.
     """
 
     def __init__(self, registry: Registry, found: Findings) -> None:
@@ -403,40 +407,44 @@ class PythonDecoder:
         pos, row : int
             Of the record at which it stopped.
         """
-        view = data.tobytes()
-        status, starts, lengths, stop = self._frames(view, pos, end)
-        checked = self._checksums(data, starts, lengths)
+        part = data[pos:end]
+        view = part.tobytes()
+        status, starts, lengths, stop = self._frames(view)
+        checked = self._checksums(part, starts, lengths)
         for start, length, good in zip(starts, lengths, checked, strict=True):
-            place = (base + start - 12, length + 16)
+            place = (base + pos + start - 12, length + 16)
             if good is False:
                 self._found.bad_crc.append(place)
             else:
-                self._event(view[start : start + length], data, start, place, row, good)
+                self._event(view[start : start + length], view[start + length : start + length + 4], place, row, good)
             row += 1
-        return status, stop, row
+        return status, pos + stop, row
 
-    def _event(
-        self, p: bytes, data: NDArray[np.uint8], start: int, place: tuple[int, int], row: int, good: bool | None
-    ) -> None:
-        n_points, n_marks = len(self._points), len(self._found.marks)
+    def _event(self, p: bytes, stored: bytes, place: tuple[int, int], row: int, good: bool | None) -> None:
+        """Keep what one event holds; ``good`` None: its checksum is looked at only if there is anything to keep."""
+        found = self._found
         try:
-            wall, step, points = read_event(p, self._registry, self._found, row)
+            event = read_event(p, self._registry)
         except Malformed:
-            (self._found.malformed if good or _checks(data, start, len(p)) else self._found.bad_crc).append(place)
+            (found.malformed if good or _checks(p, stored) else found.bad_crc).append(place)
             return
-        kept = bool(points) or len(self._found.marks) > n_marks
-        if good is None and kept and not _checks(data, start, len(p)):
-            del self._found.marks[n_marks:]
-            self._found.bad_crc.append(place)
+        if good is None and (event.points or event.start or event.config) and not _checks(p, stored):
+            found.bad_crc.append(place)
             return
-        del self._points[n_points:]
-        if self._found.first_wall is None:
-            self._found.first_wall = wall
-        self._points.extend((series, bits, step, wall, row) for series, bits in points)
+        if found.first_wall is None:
+            found.first_wall = event.wall
+        if event.start:
+            found.marks.append(row)
+        found.config.update(event.config)
+        for series in event.counted:
+            self._registry.skipped[series] += 1
+        self._points.extend((series, bits, event.step, event.wall, row) for series, bits in event.points)
 
-    def _frames(self, view: bytes, pos: int, end: int) -> tuple[int, list[int], list[int], int]:
+    def _frames(self, view: bytes) -> tuple[int, list[int], list[int], int]:
+        """Where payloads start, how long they are, and where and why the chain ends."""
         starts: list[int] = []
         lengths: list[int] = []
+        pos, end = 0, len(view)
         known = self._headers
         while True:
             if end - pos < 12:
@@ -483,7 +491,6 @@ def _stored(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.ui
     return stored
 
 
-def _checks(data: NDArray[np.uint8], start: int, length: int) -> bool:
+def _checks(payload: bytes, stored: bytes) -> bool:
     """Whether the payload's own checksum is right."""
-    stored = int.from_bytes(data[start + length : start + length + 4].tobytes(), "little")
-    return mask(crc32c(data[start : start + length].tobytes())) == stored
+    return mask(crc32c(payload)) == int.from_bytes(stored, "little")

@@ -39,7 +39,7 @@ __all__ = ["COMPILE_FROM", "Decoded", "decode", "glance"]
 
 #: Bytes that a process decodes in plain Python before it turns to the compiled decoder. 8 MiB take about as long
 #: as compiling does.
-COMPILE_FROM = 8 << 40
+COMPILE_FROM = 8 << 20
 #: No record is held in memory beyond this size; protos end at 2 GiB, scalars far below.
 MAX_RECORD = 1 << 28
 
@@ -180,13 +180,13 @@ class _Walk:
         w = self.window
         length = self._length(pos)
         wanted = 12 if length is None else length + 16
-        if length is not None and (wanted > MAX_RECORD or (wanted > w.data.size and self._beyond(pos, length))):
-            if w.compressed or w.base + pos + wanted <= w.size:
-                if wanted > MAX_RECORD:
-                    self.oversized.append((w.base + pos, wanted))
-                self.row += 1
-                w.skip_to(pos + wanted)
-                return 0
+        whole = length is not None and (w.compressed or w.base + pos + wanted <= w.size)
+        if whole and (wanted > MAX_RECORD or (wanted > w.data.size and self._beyond(pos, wanted - 16))):
+            if wanted > MAX_RECORD:
+                self.oversized.append((w.base + pos, wanted))
+            self.row += 1
+            w.skip_to(pos + wanted)
+            return 0
         held = w.end - pos
         # The rest of a file is less than a damaged or hostile length may claim.
         if not w.compressed:
@@ -371,8 +371,8 @@ def _sort(columns: list[tuple[NDArray[Any], ...]], registry: Registry, result: D
     sorted_columns = []
     rest = [list(c[1:]) for c in columns]
     columns.clear()
-    for _ in range(4):
-        sorted_columns.append(np.concatenate([c.pop(0) for c in rest])[order])
+    for _ in range(4):  # popping frees each part before the next column grows
+        sorted_columns.append(np.concatenate([c.pop(0) for c in rest])[order])  # noqa: PERF401
     del order
     bits, step, wall, row = sorted_columns
     parts: dict[str, list[tuple[int, Series]]] = {}
