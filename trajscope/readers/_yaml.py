@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-__all__ = ["read_yaml"]
+__all__ = ["parse_yaml", "read_yaml"]
 
 _INT = re.compile(r"[-+]?\d+$")
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
@@ -34,6 +34,16 @@ def read_yaml(text: str) -> Any:
         return None
     value, _ = _block(lines, content[0], lines[content[0]][0], 0)
     return value
+
+
+def parse_yaml(text: str) -> dict[str, Any]:
+    """The settings of a file as a mapping; empty where it holds none.
+
+    >>> parse_yaml("- 1")
+    {}
+    """
+    found = read_yaml(text)
+    return {str(k): v for k, v in found.items()} if isinstance(found, dict) else {}
 
 
 _Lines = list[tuple[int, str]]

@@ -140,7 +140,10 @@ class Reader:
         return False
 
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
-        """Names of the runs inside one group of files; default one unnamed run."""
+        """Names of the runs inside one group of files; default one unnamed run.
+
+        An empty list says that the files are no log after all; a scan lists them as ignored.
+        """
         return [""]
 
     def run_data(self, files: Sequence[Path], key: str, options: ReadOptions) -> RunData | None:

@@ -209,6 +209,8 @@ class Scan:
         except TrajscopeError as problem:
             self.problems.append(Problem("unreadable", "error", str(problem), self._options.label(files[0])))
             return
+        if not keys:  # no log after all; what the user names is read all the same
+            self.ignored.extend(self._id(f) for f in files)
         for key in keys:
             run_id = f"{name}#{key}" if key else name
             yield Run(run_id, self._loader(reader, files, key, merged), path=str(files[0]), format=reader.name)

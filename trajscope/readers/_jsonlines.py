@@ -1,0 +1,384 @@
+"""JSON records to a `Table`: lines, arrays, objects behind a logger's prefix; flattened, with damage reported.
+
+Nested keys are joined by ``/``. A list of numbers that always has the same length (at most 64) becomes one column an
+entry; a list that changes its length is a distribution, no scalar. ``null`` is a missing value, ``NaN`` and
+``Infinity`` (bare or as text) are values, and numbers in strings are numbers. Media objects (with ``_type``) are
+skipped.
+
+Clean files (no null, no settings object) go through pyarrow's JSON parser in one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trajscope.history import Problem
+from trajscope.readers._cells import number_cells
+from trajscope.readers._csvparse import text_column, whole_numbers
+from trajscope.readers._table import Column, Table
+
+__all__ = ["CONFIG_KEYS", "Records", "fast_table", "parse_records", "records_table"]
+
+#: Keys of a record whose object holds settings.
+CONFIG_KEYS = frozenset({"config", "hparams", "hyperparameters", "hyper_parameters", "args"})
+
+_LONGEST_LIST = 64
+_DEPTH = 24
+_DECODER = json.JSONDecoder()
+
+
+@dataclass
+class Records:
+    """Parsed records in file order.
+
+    Attributes
+    ----------
+    rows : list of dict
+    line : list of int
+        Line of each record.
+    prefix : list of str
+        What stood before the record on its line (a logger's time and name).
+    problems : list of Problem
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    line: list[int] = field(default_factory=list)
+    prefix: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def parse_records(data: bytes, file: str) -> Records:
+    """Parse records one by one and salvage what can be.
+
+    Parameters
+    ----------
+    data : bytes
+        UTF-8 text: an object a line (perhaps behind a prefix, perhaps several glued together), or one array of objects.
+    file : str
+        Label for problems.
+
+    Returns
+    -------
+    Records
+    """
+    text = data.decode("utf-8", errors="replace")
+    if text.lstrip()[:1] == "[":
+        return _array(text, file)
+    found = Records()
+    bad: list[int] = []
+    plain = 0
+    lines = text.split("\n")
+    for i, line in enumerate(lines):
+        stripped = line.strip()
+        if not stripped:
+            continue
+        start = stripped.find("{")
+        if start < 0:
+            plain += 1
+            continue
+        if not _objects(stripped, start, i + 1, found):
+            if i == len(lines) - 1:
+                found.problems.append(
+                    Problem(
+                        "half-line", "info", "The last line is half written and was left out", file, f"line {i + 1}"
+                    )
+                )
+            elif start == 0:
+                bad.append(i + 1)
+            else:
+                plain += 1
+    if not found.rows and text.lstrip()[:1] == "{":
+        _whole(text, found)
+        bad = [] if found.rows else bad
+    if bad:
+        found.problems.append(
+            Problem(
+                "skipped-records",
+                "warning",
+                f"{len(bad)} lines are no JSON and were left out",
+                file,
+                f"line {bad[0]}",
+                len(bad),
+            )
+        )
+    if plain:
+        found.problems.append(
+            Problem("other-lines", "info", f"{plain} lines hold no record and were passed over", file, count=plain)
+        )
+    return found
+
+
+def _objects(text: str, start: int, line: int, found: Records) -> bool:
+    """Append the objects of one line; False where it does not parse to its end (what did parse is kept)."""
+    prefix = text[:start]
+    while start < len(text):
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            return False
+        if isinstance(value, dict):
+            found.rows.append(value)
+            found.line.append(line)
+            found.prefix.append(prefix)
+        start = text.find("{", end)
+        if start < 0:
+            break
+    return True
+
+
+def _whole(text: str, found: Records) -> None:
+    """One object over several lines; its longest list of objects holds the records."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return
+    lists = [v for v in value.values() if isinstance(v, list) and v and all(isinstance(r, dict) for r in v)]
+    rows = max(lists, key=len, default=[value])
+    found.rows.extend(rows)
+    found.line.extend(range(1, len(rows) + 1))
+    found.prefix.extend([""] * len(rows))
+
+
+def _array(text: str, file: str) -> Records:
+    """An array of objects, or of ``[wall, step, value]`` triples; a cut array gives what is whole."""
+    found = Records()
+    position = text.index("[") + 1
+    line = 1
+    seen = 0
+    while True:
+        match = re.compile(r"[\s,]*").match(text, position)
+        begin = match.end() if match else position
+        line += text.count("\n", position, begin)
+        position = begin
+        if position >= len(text) or text[position] == "]":
+            break
+        try:
+            value, end = _DECODER.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            found.problems.append(
+                Problem(
+                    "truncated-tail",
+                    "warning",
+                    f"The array breaks off after {len(found.rows)} records",
+                    file,
+                    f"byte {len(text[:position].encode())}",
+                )
+            )
+            break
+        seen += 1
+        if isinstance(value, list) and len(value) == 3 and all(isinstance(v, int | float) for v in value):
+            value = dict(zip(("wall_time", "step", "value"), value, strict=True))
+        if isinstance(value, dict):
+            found.rows.append(value)
+            found.line.append(max(line, seen))
+            found.prefix.append("")
+        line += text.count("\n", position, end)
+        position = end
+    if position >= len(text) and found.rows:
+        found.problems.append(
+            Problem("truncated-tail", "info", "The array has no closing bracket; all whole records were read", file)
+        )
+    return found
+
+
+def records_table(records: Records, file: str) -> tuple[Table, dict[str, Any]]:
+    """Flatten records into columns.
+
+    Parameters
+    ----------
+    records : Records
+    file : str
+
+    Returns
+    -------
+    table : Table
+    config : dict
+        The last settings object seen.
+    """
+    config: dict[str, Any] = {}
+    cells: dict[str, tuple[list[int], list[Any]]] = {}
+    lists: dict[str, tuple[list[int], list[Any]]] = {}
+    media: set[str] = set()
+    for i, row in enumerate(records.rows):
+        for key, value in row.items():
+            if key in CONFIG_KEYS and isinstance(value, dict):
+                config = value
+            elif type(value) is float or type(value) is int:
+                _add(cells, key, i, value)
+            else:
+                _flatten(key, value, i, cells, lists, media, 0)
+    problems = list(records.problems)
+    _expand(lists, cells, media)
+    line = np.array(records.line, dtype=np.int64)
+    columns = [_column(name, rows, values, line, problems, file) for name, (rows, values) in cells.items()]
+    if media:
+        shown = ", ".join(sorted(media)[:5]) + (", ..." if len(media) > 5 else "")
+        problems.append(
+            Problem("not-a-scalar", "info", f"Lists and objects that are no series: {shown}", file, count=len(media))
+        )
+    return Table(columns, line, problems=problems), config
+
+
+def _add(cells: dict[str, tuple[list[int], list[Any]]], name: str, row: int, value: Any) -> None:
+    found = cells.get(name)
+    if found is None:
+        cells[name] = ([row], [value])
+    else:
+        found[0].append(row)
+        found[1].append(value)
+
+
+def _flatten(
+    name: str,
+    value: Any,
+    row: int,
+    cells: dict[str, tuple[list[int], list[Any]]],
+    lists: dict[str, tuple[list[int], list[Any]]],
+    media: set[str],
+    depth: int,
+) -> None:
+    if isinstance(value, Mapping):
+        if "_type" in value or depth > _DEPTH:
+            media.add(name)
+            return
+        for key, inner in value.items():
+            _flatten(f"{name}/{key}", inner, row, cells, lists, media, depth + 1)
+    elif isinstance(value, list):
+        _add(lists, name, row, value)
+    else:
+        _add(cells, name, row, value)
+
+
+def _expand(
+    lists: dict[str, tuple[list[int], list[Any]]], cells: dict[str, tuple[list[int], list[Any]]], media: set[str]
+) -> None:
+    """Lists of numbers of constant length become one column an entry."""
+    for name, (rows, found) in lists.items():
+        size = len(found[0])
+        if size > _LONGEST_LIST or any(len(v) != size for v in found):
+            media.add(name)
+            continue
+        if not all(isinstance(n, int | float) or n is None for v in found for n in v):
+            media.add(name)
+            continue
+        for k in range(size):
+            cells[f"{name}/{k}"] = (list(rows), [v[k] for v in found])
+
+
+def _column(
+    name: str, rows: list[int], values: list[Any], line: np.ndarray[Any, Any], problems: list[Problem], file: str
+) -> Column:
+    at = np.array(rows, dtype=np.int64)
+    if at.size > 1 and not bool(np.all(at[1:] > at[:-1])):  # the same key twice in one record: the last counts
+        last = np.append(at[1:] != at[:-1], True)
+        at, values = at[last], [v for v, k in zip(values, last.tolist(), strict=True) if k]
+    kinds = {type(v) for v in values}
+    missing = 0
+    if type(None) in kinds:
+        missing = sum(v is None for v in values)
+        at = at[np.array([v is not None for v in values], dtype=bool)]
+        values = [v for v in values if v is not None]
+        kinds.discard(type(None))
+    every = at.size == line.size
+    where = None if every else at
+    if not kinds <= {int, float, bool}:
+        return _from_text(name, at, values, line, problems, file, missing)
+    boolean = kinds == {bool}
+    numbers = np.array([], dtype=np.float64)
+    if kinds == {int}:
+        try:
+            numbers = whole_numbers(np.array(values, dtype=np.int64))
+        except OverflowError:
+            numbers = number_cells([str(v) for v in values]).values
+    elif values:
+        numbers = np.array([float(v) if abs(v) < 1e300 else _clip(v) for v in values], dtype=np.float64)
+    return Column(name, numbers, where, missing, boolean=boolean)
+
+
+def _clip(value: float) -> float:
+    """A number as a float; an integer beyond its range is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _from_text(
+    name: str,
+    at: np.ndarray[Any, Any],
+    values: Sequence[Any],
+    line: np.ndarray[Any, Any],
+    problems: list[Problem],
+    file: str,
+    missing: int,
+) -> Column:
+    """A column with strings: numbers in strings, or text."""
+    cells = [v if isinstance(v, str) else json.dumps(v) for v in values]
+    column = text_column(name, cells, False, line[at], problems, file)
+    if column.text is not None:
+        full: list[str | None] = [None] * int(line.size)
+        for i, cell in zip(at.tolist(), cells, strict=True):
+            full[i] = cell
+        return Column(name, column.values, text=full)
+    kept = at if column.rows is None else at[column.rows]
+    where = None if kept.size == line.size else kept
+    return Column(name, column.values, where, missing + column.missing, boolean=column.boolean)
+
+
+def fast_table(data: bytes, file: str) -> Table | None:
+    """The clean path through pyarrow; None where the file needs the patient one."""
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    if not data.startswith(b"{") or b"null" in data or b'"_type"' in data:
+        return None
+    if any(b'"' + key.encode() + b'"' in data for key in CONFIG_KEYS):
+        return None
+    try:
+        found = pj.read_json(
+            pa.BufferReader(pa.py_buffer(data)),
+            read_options=pj.ReadOptions(use_threads=False, block_size=min(len(data) + 16, 2**30)),
+        )
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError):
+        return None
+    if data.rstrip(b"\n").count(b"\n") + 1 != found.num_rows:
+        return None  # blank or glued lines: line numbers would be wrong
+    line = np.arange(1, found.num_rows + 1, dtype=np.int64)
+    problems: list[Problem] = []
+    columns: list[Column] = []
+    pending = [(n, found.column(i).combine_chunks()) for i, n in reversed(list(enumerate(found.column_names)))]
+    while pending:
+        name, array = pending.pop()
+        kind = array.type
+        if pa.types.is_struct(kind):
+            inner = array.flatten()
+            pending.extend((f"{name}/{kind.field(k).name}", inner[k]) for k in reversed(range(kind.num_fields)))
+        elif pa.types.is_floating(kind) or pa.types.is_integer(kind):
+            columns.append(_arrow_column(name, array))
+        elif pa.types.is_boolean(kind):
+            columns.append(_arrow_column(name, array.cast(pa.int8()), boolean=True))
+        elif pa.types.is_list(kind):
+            return None
+        else:
+            cells = array.to_pylist()
+            at = np.array([i for i, c in enumerate(cells) if c is not None], dtype=np.int64)
+            columns.append(_from_text(name, at, [str(c) for c in cells if c is not None], line, problems, file, 0))
+    return Table(columns, line, problems=problems)
+
+
+def _arrow_column(name: str, array: Any, *, boolean: bool = False) -> Column:
+    """A number column; what is not there was not logged and is no missing cell."""
+    rows = None
+    if array.null_count:
+        rows = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        array = array.drop_null()
+    values = array.to_numpy(zero_copy_only=False)
+    if values.dtype.kind in "iu":
+        values = whole_numbers(values)
+    return Column(name, values, rows, boolean=boolean)

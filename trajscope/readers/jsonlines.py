@@ -1,0 +1,180 @@
+"""JSON lines: DETR family, MMEngine, MMDetection 2, Detectron2, fairseq, LLaMA-Factory, W&B history, and any other.
+
+One file is one run. What is special:
+
+* *MMEngine* (``vis_data/scalars.json``): validation rows share names with training rows and count epochs in ``step``;
+  their channels get the prefix ``val/`` and the step of the training row before them. The identical ``<time>.json`` is
+  the same run.
+* *MMDetection 2* (``*.log.json``): ``mode`` becomes the prefix of validation rows, the first line is the environment.
+* *fairseq*: a record behind ``time | level | tag |``; the time becomes the wall time.
+* *TensorBoard's JSON export*: ``[[wall, step, value], ...]``, sampled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajscope.history import Problem, Source
+from trajscope.readers._bytes import head_text, load_text
+from trajscope.readers._jsonlines import Records, fast_table, parse_records, records_table
+from trajscope.readers._table import Column, Table, iso_time, looks_like_log, table_source
+from trajscope.readers.base import Reader, ReadOptions
+from trajscope.readers.delimited import sidecar_config
+
+__all__ = ["READER", "JsonLines"]
+
+_SUFFIXES = (".jsonl", ".json", ".ndjson", ".txt", ".log", "")
+_PREFIX_TIME = re.compile(r"\[?(\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)")
+_KEYS = re.compile(r'"([^"\\]{1,120})"\s*:')
+#: Keys of an MMEngine training row that its validation rows lack.
+_TRAIN_ONLY = ("epoch", "iter", "lr", "loss")
+
+
+class JsonLines(Reader):
+    """Reader of JSON records."""
+
+    name = "jsonlines"
+    title = "JSON lines"
+
+    def can_read(self, path: Path, head: bytes) -> bool:
+        """Text whose first record has the keys of a log."""
+        if path.suffix.lower() not in _SUFFIXES:
+            return False
+        if not head and path.suffix.lower() in (".jsonl", ".ndjson"):
+            return True
+        text = head_text(head)
+        start = text.find("{")
+        body = text.lstrip()
+        if body[:1] == "[" and re.match(r"\[\s*\[\s*[\d.eE+]+\s*,\s*\d+\s*,", body):
+            return True
+        if start < 0 or (body[0] not in "{[" and "|" not in text[:start] and not _PREFIX_TIME.match(body)):
+            return False
+        if path.suffix.lower() in (".jsonl", ".ndjson"):
+            return True
+        first = text[start:].split("\n")[0].strip()
+        many = body[0] == "[" or first.count("{") == first.count("}") or len(first) > len(text) // 2
+        return many and len(first) > 1 and looks_like_log([k.rsplit("/", 1)[-1] for k in _KEYS.findall(text[start:])])
+
+    def group(self, files: Sequence[Path]) -> list[list[Path]]:
+        """One run a file; MMEngine's two copies of one log are one run."""
+        copies = {f for f in files if f.name == "scalars.json"}
+        groups: list[list[Path]] = []
+        for f in files:
+            if f in copies:
+                continue
+            same = [c for c in copies if re.fullmatch(r"\d{8}_\d{6}\.json", f.name) and _head(c) == _head(f)]
+            copies -= set(same)
+            groups.append([f, *same])
+        return [*groups, *([c] for c in sorted(copies))]
+
+    def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
+        """One writer: the longest of the copies."""
+        path = max(files, key=lambda f: f.stat().st_size)
+        file = options.label(path)
+        data, notes = load_text(path, file)
+        table, config = read_json_table(data, file)
+        table.problems = [*notes, *table.problems]
+        names = [c.name for c in table.columns]
+        source = table_source(table, file, step=options.step)
+        if names == ["wall_time", "step", "value"]:
+            tag = re.sub(r"\A(?:run-.*?-)?tag-", "", path.stem)
+            source.series = dict(zip([tag], source.series.values(), strict=False))
+            source.sampled = "TensorBoard's web export keeps at most 1,000 points a channel"
+        source.series = {n: s for n, s in source.series.items() if options.wants(n)}
+        source.config = {**sidecar_config(path), **config}
+        return [source]
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(4096)
+
+
+def read_json_table(data: bytes, file: str) -> tuple[Table, dict[str, Any]]:
+    """Records to a table, by the fast path where nothing speaks against it."""
+    special = b'"mode"' in data[:65536] or _mmengine_head(data[:4096])
+    table = None if special else fast_table(data, file)
+    if table is not None:
+        return table, {}
+    records = parse_records(data, file)
+    config = _environment(records)
+    _mmdetection(records)
+    _mmengine(records, file)
+    table, own = records_table(records, file)
+    _prefix_times(records, table)
+    return table, {**config, **own}
+
+
+def _mmengine_head(head: bytes) -> bool:
+    first = head.split(b"\n", 1)[0]
+    return all(b'"' + k.encode() + b'"' in first for k in ("iter", "epoch", "step"))
+
+
+def _environment(records: Records) -> dict[str, Any]:
+    """MMDetection's first line: text about the machine and the settings, no metrics."""
+    if records.rows and "env_info" in records.rows[0]:
+        first = records.rows.pop(0)
+        records.line.pop(0)
+        records.prefix.pop(0)
+        return {k: v for k, v in first.items() if isinstance(v, str | int | float)}
+    return {}
+
+
+def _mmdetection(records: Records) -> None:
+    """Validation rows of MMDetection 2: prefix, and the iteration of the training row before."""
+    if not any(r.get("mode") == "val" for r in records.rows):
+        return
+    last: Any = None
+    for i, row in enumerate(records.rows):
+        if row.get("mode") != "val":
+            last = row.get("iter", last)
+            continue
+        kept = {f"val/{k}": v for k, v in row.items() if k not in ("mode", "epoch", "iter")}
+        records.rows[i] = {**kept, "epoch": row.get("epoch"), **({} if last is None else {"iter": last})}
+
+
+def _mmengine(records: Records, file: str) -> None:
+    """Validation rows of MMEngine: prefix ``val/``; a step that counts epochs becomes the last training step."""
+    train = [r for r in records.rows if "iter" in r and "step" in r]
+    if not train or not all("epoch" in r for r in train):
+        return
+    last: dict[str, Any] = {}
+    moved = 0
+    for i, row in enumerate(records.rows):
+        if any(k in row for k in _TRAIN_ONLY) or "step" not in row:
+            last = row if "step" in row else last
+            continue
+        step = row["step"]
+        if last and step == last.get("epoch") and step != last["step"]:
+            step = last["step"]
+            moved += 1
+        records.rows[i] = {**{f"val/{k}": v for k, v in row.items() if k != "step"}, "step": step}
+    if moved:
+        records.problems.append(
+            Problem(
+                "validation-axis",
+                "info",
+                f"{moved} validation rows count epochs in their step; they take the step of the training row before",
+                file,
+                count=moved,
+            )
+        )
+
+
+def _prefix_times(records: Records, table: Table) -> None:
+    """Wall times from a logger's prefix, where the records have none."""
+    if not records.prefix or table.get("wall_time") is not None:
+        return
+    found = [_PREFIX_TIME.match(p) for p in records.prefix]
+    if not any(found):
+        return
+    seconds = np.array([iso_time(m[1]) if m else np.nan for m in found], dtype=np.float64)
+    table.columns.append(Column("wall_time", seconds))
+
+
+READER = JsonLines()
