@@ -40,7 +40,7 @@ _CALIBRATION_ROWS = 10_000
 class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base class; see `trajscope.metastate`. Subclasses implement `_fit_model`, `_states` and `_rebuild`."""
 
-    n_components: int | Literal["auto"]
+    n_components: Any
     reference: Any
     scale: Literal["mad", "std"] | None
     rng: int | np.random.Generator | None
@@ -259,10 +259,13 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             values = np.concatenate([p[name] for p in parts])
             values = values[~np.isnan(values)]
             self.bounds_[name] = float(np.quantile(values, 0.95)) if values.size else float("nan")
+            if name == "D":
+                self.freeze_bound_ = float(values.max()) if values.size else float("inf")
 
     def _watch(self) -> Any:
-        """A function told x_t row by row that says whether D has left its bound (freezes a trend reference)."""
-        bound = self.bounds_["D"]
+        """A function told x_t row by row that says whether D exceeds all of the baseline (freezes a trend
+        reference)."""
+        bound = self.freeze_bound_
         centre = self.centre_
 
         def outside(x: Floats) -> bool:

@@ -8,9 +8,11 @@ reference :math:`r_t` is one of
   are alike in every run. Between two steps of the curve the last one holds; after its end the last value holds.
 - ``"trend"``: a one-step-ahead causal local-linear forecast of the channel itself. The line is fitted to the rows
   before *t* with weights :math:`\gamma^{t-s}`, :math:`\gamma = 1 - 2/(w+1)` (discounted least squares: Brown 1963),
-  so a row never takes part in its own reference; before two rows are known it is the first value. When the
-  deviation *D* leaves its baseline bound, the level of the forecast is frozen until *D* is back, and what is seen
-  in between is not learnt: otherwise the reference would follow the departure that it is there to show.
+  so a row never takes part in its own reference; before two rows are known it is the first value. While the
+  deviation *D* exceeds all that the baseline showed, the level of the forecast is frozen and what is seen is not
+  learnt: otherwise the reference would follow the departure that it is there to show. (Freezing at the 95 % bound
+  locks healthy runs out: with AR(0.9) noise in 8 channels, D then lies above that bound on 24 % of healthy rows,
+  with AR(0.98) on 70 %; frozen at the baseline's largest D, on 6 and 11 %.)
 
 A frozen level would make *D* grow in every healthy run of a channel that has a trend; that is why ``"auto"`` takes
 ``"siblings"`` from five runs on and ``"trend"`` below.
