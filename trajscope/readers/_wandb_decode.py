@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trajscope.readers._wandb_framing import PAD
+
 __all__ = [
     "KINDS",
     "Fields",
     "Items",
     "binary",
-    "body",
+    "contents",
     "items",
     "key_name",
     "padded",
@@ -35,7 +37,6 @@ Ints = NDArray[np.int64]
 
 #: Below this many messages in step, the plain loop is quicker.
 _FEW = 12
-_PAD = 16
 
 
 @dataclass(eq=False)
@@ -113,13 +114,16 @@ def plain_fields(
 KINDS = {2: "history", 3: "summary", 4: "output", 5: "config", 7: "stats", 13: "output", 17: "run", 18: "exit"}
 
 
-def body(payload: memoryview) -> tuple[int, int, int]:
-    """Field number of a record's content and where it lies in the payload; 0 where it has none that is known."""
-    # By far the most records are `num` (field 1, varint) followed by the content.
-    for number, _, start, end, wire in plain_fields(payload):
-        if wire == 2 and number in KINDS:
-            return number, start, end
-    return 0, 0, 0
+def contents(data: NDArray[np.uint8], start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Field number of the content of each record ``data[start[i]:end[i]]`` (0: none known) and where it lies."""
+    fields = walk(data, start, end)
+    known = np.flatnonzero(np.isin(fields.number, list(KINDS)))[::-1]
+    kind, first, last = (np.zeros(start.size, dtype=np.int64) for _ in range(3))
+    # Assigned in reverse, so that the first known field of a record is the one that stays.
+    kind[fields.owner[known]] = fields.number[known]
+    first[fields.owner[known]] = fields.start[known]
+    last[fields.owner[known]] = fields.end[known]
+    return kind, first, last
 
 
 def _varints(data: NDArray[np.uint8], position: Ints) -> tuple[Ints, Ints]:
@@ -280,4 +284,4 @@ def padded(pieces: list[memoryview]) -> tuple[NDArray[np.uint8], Ints, Ints]:
     """The pieces joined for `walk`, with where each starts and ends."""
     ends = np.cumsum([len(p) for p in pieces], dtype=np.int64)
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
-    return np.frombuffer(b"".join([*pieces, bytes(_PAD)]), dtype=np.uint8), starts, ends
+    return np.frombuffer(b"".join([*pieces, bytes(PAD)]), dtype=np.uint8), starts, ends

@@ -15,15 +15,20 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["HEADER", "MAGIC", "Framing", "framed", "records"]
+__all__ = ["HEADER", "MAGIC", "PAD", "Batch", "Framing", "batches", "framed", "load"]
 
 BLOCK = 32768
 HEADER = 7
 MAGIC = b":W&B\xe1\xbe\x00"
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+#: Zeros behind the file in memory, so that a number cut off by the end of the file can be read like any other.
+PAD = 16
 
 #: Bytes that the search for the next good chunk may checksum inside one damaged block.
 _SEARCH_BUDGET = 4 * 1024 * 1024
@@ -56,12 +61,39 @@ class Framing:
     truncated: int = -1
 
 
-def records(data: bytes, found: Framing) -> Iterator[memoryview]:
-    """The payloads of all good records in file order; losses are entered in ``found``."""
+@dataclass(eq=False)
+class Batch:
+    """Records in file order.
+
+    Attributes
+    ----------
+    start, end : ndarray of int64, shape (n_records,)
+        Where each payload lies in the file; -1 for a record that was joined from parts.
+    joined : dict of int to bytes
+        Payloads that were joined, by position in the batch.
+    """
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    joined: dict[int, bytes]
+
+
+def load(stream: BinaryIO, size: int) -> NDArray[np.uint8]:
+    """The first ``size`` bytes of a file, followed by `PAD` zeros that belong to no record."""
+    data = np.zeros(size + PAD, dtype=np.uint8)
+    got = stream.readinto(memoryview(data)[:size])  # type: ignore[attr-defined]
+    return data[: got + PAD]
+
+
+def batches(data: NDArray[np.uint8], found: Framing, records: int = 16384) -> Iterator[Batch]:
+    """The good records of a file loaded with `load`; losses are entered in ``found``."""
     view = memoryview(data)
     crc32, unpack = zlib.crc32, _CHUNK.unpack_from
-    size = len(data)
+    size = data.size - PAD
     position = HEADER
+    starts: list[int] = []
+    ends: list[int] = []
+    joined: dict[int, bytes] = {}
     parts: list[memoryview] = []
     opened = -1
     while position < size:
@@ -70,92 +102,93 @@ def records(data: bytes, found: Framing) -> Iterator[memoryview]:
             position += room
             continue
         if size - position < HEADER:
-            _tail(data, position, found)
+            if data[position:size].any():
+                found.truncated = position
+            else:
+                found.zeros = position
             break
-        checksum, length, kind = unpack(data, position)
+        checksum, length, kind = unpack(view, position)
         end = position + HEADER + length
         if kind == 0 and length == 0 and checksum == 0:
-            stop = min(position + room, size)
-            if data.count(0, position, stop) != stop - position:
-                position = _resume(data, position, found)
-                continue
-            if data.count(0, position) == size - position:
-                found.zeros = position
-                break
-            found.bad.append(position)
-            found.skipped += stop - position
-            position = stop
-            continue
-        if length > room - HEADER or kind > LAST or kind == 0:
+            position = _zeros(data, position, room, found)
+        elif length > room - HEADER or not FULL <= kind <= LAST:
             position = _resume(data, position, found)
-            continue
-        if end > size:
+        elif end > size:
             found.truncated = opened if opened >= 0 else position
             opened = -1
             break
-        if crc32(view[position + 6 : end]) != checksum:
+        elif crc32(view[position + 6 : end]) != checksum:
             if opened >= 0:
                 found.broken.append(opened)
                 opened, parts = -1, []
             position = _resume(data, position, found)
-            continue
-        if kind == FULL:
-            if opened >= 0:
-                found.broken.append(opened)
-                opened, parts = -1, []
-            yield view[position + HEADER : end]
-        elif kind == FIRST:
-            if opened >= 0:
-                found.broken.append(opened)
-            opened, parts = position, [view[position + HEADER : end]]
-        elif opened < 0:
-            # The record's beginning was lost, and with it counted, at an earlier place.
-            if not found.bad:
-                found.broken.append(position)
         else:
-            parts.append(view[position + HEADER : end])
-            if kind == LAST:
-                yield memoryview(b"".join(parts))
+            if kind in (FULL, FIRST) and opened >= 0:
+                found.broken.append(opened)
                 opened, parts = -1, []
-        position = end
+            if kind == FULL:
+                starts.append(position + HEADER)
+                ends.append(end)
+            elif kind == FIRST:
+                opened, parts = position, [view[position + HEADER : end]]
+            elif opened >= 0:
+                parts.append(view[position + HEADER : end])
+                if kind == LAST:
+                    joined[len(starts)] = b"".join(parts)
+                    starts.append(-1)
+                    ends.append(-1)
+                    opened, parts = -1, []
+            elif not found.bad and not found.broken:
+                found.broken.append(position)  # its beginning is not in the file
+            position = end
+            if len(starts) >= records:
+                yield Batch(np.array(starts), np.array(ends), joined)
+                starts, ends, joined = [], [], {}
     if opened >= 0 and found.truncated < 0:
         found.truncated = opened
+    if starts:
+        yield Batch(np.array(starts), np.array(ends), joined)
 
 
-def _tail(data: bytes, position: int, found: Framing) -> None:
-    """Too few bytes for a chunk header are left."""
-    if data.count(0, position) == len(data) - position:
+def _zeros(data: NDArray[np.uint8], position: int, room: int, found: Framing) -> int:
+    """Where to go on at a chunk header of zeros: the end of the file, the next block, or the next good chunk."""
+    size = data.size - PAD
+    stop = min(position + room, size)
+    if data[position:stop].any():
+        return _resume(data, position, found)
+    if not data[position:size].any():
         found.zeros = position
-    else:
-        found.truncated = position
+        return size
+    found.bad.append(position)
+    found.skipped += stop - position
+    return stop
 
 
-def _good(data: bytes, position: int) -> int:
-    """End of a chunk that starts at ``position`` and passes its checksum, or -1."""
+def _good(data: NDArray[np.uint8], position: int) -> bool:
+    """Whether a chunk starts at ``position`` and passes its checksum."""
     room = BLOCK - position % BLOCK
-    if room < HEADER or len(data) - position < HEADER:
-        return -1
+    size = data.size - PAD
+    if room < HEADER or size - position < HEADER:
+        return False
     checksum, length, kind = _CHUNK.unpack_from(data, position)
-    end: int = position + HEADER + length
-    if not FULL <= kind <= LAST or length > room - HEADER or end > len(data):
-        return -1
-    return end if zlib.crc32(memoryview(data)[position + 6 : end]) == checksum else -1
+    end = position + HEADER + length
+    if not FULL <= kind <= LAST or length > room - HEADER or end > size:
+        return False
+    return bool(zlib.crc32(data[position + 6 : end]) == checksum)
 
 
-def _resume(data: bytes, position: int, found: Framing) -> int:
+def _resume(data: NDArray[np.uint8], position: int, found: Framing) -> int:
     """Where to go on behind a bad chunk: behind its stated length, at the next good chunk, or at the next block."""
     found.bad.append(position)
-    room = BLOCK - position % BLOCK
-    stop = min(position + room, len(data))
-    length = int.from_bytes(data[position + 4 : position + 6], "little")
-    stated = position + HEADER + length
-    if stated < stop and _good(data, stated) > 0:
+    stop = min(position + BLOCK - position % BLOCK, data.size - PAD)
+    stated = position + HEADER + int(data[position + 4]) + 256 * int(data[position + 5])
+    if stated < stop and _good(data, stated):
         found.skipped += stated - position
         return stated
-    if stop - stated < HEADER and stated <= stop:
+    if stated <= stop < stated + HEADER:
         found.skipped += stop - position  # the chunk filled its block
         return stop
-    block = np.frombuffer(data, np.uint8, stop - position, position)
+    block = data[position:stop]
     kinds = block[6:]
     starts = np.flatnonzero((kinds >= FULL) & (kinds <= LAST))
     starts = starts[starts > 0]
@@ -163,7 +196,7 @@ def _resume(data: bytes, position: int, found: Framing) -> int:
     fits = starts + HEADER + lengths <= stop - position
     budget = _SEARCH_BUDGET
     for start, long in zip(starts[fits].tolist(), lengths[fits].tolist(), strict=True):
-        if _good(data, position + start) > 0:
+        if _good(data, position + start):
             found.skipped += start
             return position + int(start)
         budget -= long
@@ -176,8 +209,11 @@ def _resume(data: bytes, position: int, found: Framing) -> int:
 def framed(payloads: list[bytes]) -> bytes:
     """The bytes of a ``.wandb`` file that holds the given records (for tests, demonstrations and benchmarks).
 
-    >>> list(map(bytes, records(framed([b"one", b"two" * 20000]), Framing()))) == [b"one", b"two" * 20000]
-    True
+    >>> import io
+    >>> log = framed([b"one", b"two" * 20000])
+    >>> [batch] = batches(load(io.BytesIO(log), len(log)), Framing())
+    >>> log[batch.start[0] : batch.end[0]], len(batch.joined[1])
+    (b'one', 60000)
     """
     out = bytearray(MAGIC)
     for payload in payloads:

@@ -27,6 +27,7 @@ class History:
         self._options = options
         self._step = options.step or STEP
         self._ids: dict[bytes, int] = {}
+        self._numbers: dict[str, int] = {}
         self._names: list[str] = []
         self._wanted: list[bool] = []
         self._rows = 0
@@ -48,12 +49,11 @@ class History:
         return known
 
     def _named(self, name: str) -> int:
-        try:
-            return self._names.index(name)
-        except ValueError:
+        number = self._numbers.setdefault(name, len(self._names))
+        if number == len(self._names):
             self._names.append(name)
             self._wanted.append(self._options.wants(name))
-            return len(self._names) - 1
+        return number
 
     def add(self, pieces: Sequence[memoryview]) -> None:
         """Decode the bodies of further history records."""
@@ -80,9 +80,9 @@ class History:
         self._rows += len(pieces)
 
     def _rows_of(self, name: str, channel: Ints, parsed: Parsed) -> Ints:
-        if name not in self._names:
+        if name not in self._numbers:
             return np.zeros(0, dtype=np.int64)
-        return np.flatnonzero((channel == self._names.index(name)) & parsed.scalar)
+        return np.flatnonzero((channel == self._numbers[name]) & parsed.scalar)
 
     def _flatten(self, channel: Ints, record: Ints, parsed: Parsed) -> tuple[Ints, Ints, Parsed]:
         """Add the numbers inside logged objects as channels of their own, their names joined with dots."""
@@ -166,9 +166,12 @@ class History:
         bounds = np.searchsorted(channel[order], np.arange(len(self._names) + 1))
         place = {int(o): k for k, o in enumerate(order.tolist())} if exact else {}
         large = {place[i]: v for i, v in exact.items()}
+        media = tuple(n.removesuffix("_type") for n in self._names if n.endswith("._type"))
         out: dict[str, Series] = {}
         for number, name in enumerate(self._names):
             low, high = int(bounds[number]), int(bounds[number + 1])
+            if media and name.startswith(media):
+                continue  # size, width and the like of a logged image or histogram
             missing = self._missing.get(number, 0)
             if high == low and (not missing or not self._wanted[number] or name in (self._step, STEP, WALL)):
                 continue

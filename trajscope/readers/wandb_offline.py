@@ -13,20 +13,25 @@ from __future__ import annotations
 import calendar
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from trajscope.errors import ReadError
 from trajscope.history import Problem, Source
-from trajscope.readers._wandb_decode import KINDS, body, plain_fields, varint
-from trajscope.readers._wandb_framing import HEADER, MAGIC, Framing, records
+from trajscope.readers._wandb_decode import KINDS, Ints, contents, padded, plain_fields, varint
+from trajscope.readers._wandb_framing import HEADER, MAGIC, Framing, batches, load
 from trajscope.readers._wandb_history import History, last_items
 from trajscope.readers._yaml import read_yaml
 from trajscope.readers.base import Reader, ReadOptions, Rejected, Tree
 
 __all__ = ["READER", "WandbReader"]
 
+HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18
+_DECODED = (HISTORY, SUMMARY, CONFIG, RUN, EXIT)
 _SESSION = re.compile(r"^(?:offline-)?run-(\d{8})_(\d{6})-(?P<id>.+)$")
 
 #: Bytes of history payload decoded at a time; bounds the memory of the gathered indices.
@@ -97,69 +102,98 @@ def _stamp(directory: Path) -> float:
     return float(calendar.timegm((*parts, 0, 0, 0)))
 
 
+class _Log:
+    """What the records of one file say."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.history = History(options)
+        self.summary: list[memoryview] = []
+        self.config: list[memoryview] = []
+        self.facts: dict[str, Any] = {}
+        self.skipped: dict[str, int] = {}
+        self.ended = False
+
+    def read(self, data: NDArray[np.uint8], framing: Framing) -> None:
+        """Go through all records of a file."""
+        for batch in batches(data, framing):
+            kind = np.zeros(batch.start.size, dtype=np.int64)
+            pieces: dict[int, memoryview] = {}
+            whole = np.flatnonzero(batch.start >= 0)
+            self._locate(data, whole, batch.start[whole], batch.end[whole], kind, pieces)
+            if batch.joined:
+                joined, start, end = padded([memoryview(p) for p in batch.joined.values()])
+                self._locate(joined, np.array(list(batch.joined)), start, end, kind, pieces)
+            for number, count in zip(*np.unique(kind, return_counts=True), strict=True):
+                if number and number not in _DECODED:
+                    name = KINDS[int(number)]
+                    self.skipped[name] = self.skipped.get(name, 0) + int(count)
+            found = {k: [pieces[i] for i in np.flatnonzero(kind == k).tolist()] for k in _DECODED}
+            self.summary += found[SUMMARY]
+            self.config += found[CONFIG]
+            for run in found[RUN]:
+                self.config += _run_record(run, self.facts)
+            for end_record in found[EXIT]:
+                self.ended, self.facts["exit_code"] = True, _exit_code(end_record)
+            for part in _portions(found[HISTORY]):
+                self.history.add(part)
+
+    @staticmethod
+    def _locate(
+        data: NDArray[np.uint8], index: Ints, start: Ints, end: Ints, kind: Ints, pieces: dict[int, memoryview]
+    ) -> None:
+        """Enter the kinds of the records called ``index`` and the contents of those that are decoded."""
+        kind[index], low, high = contents(data, start, end)
+        used = np.flatnonzero(np.isin(kind[index], _DECODED))
+        view = data.data
+        for i, a, b in zip(index[used].tolist(), low[used].tolist(), high[used].tolist(), strict=True):
+            pieces[i] = view[a:b]
+
+
+def _portions(pieces: list[memoryview]) -> Iterator[list[memoryview]]:
+    """Cut a list of contents into portions of about `_BATCH` bytes."""
+    size = np.cumsum([len(p) for p in pieces])
+    first = 0
+    while first < len(pieces):
+        before = int(size[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(size, before + _BATCH, side="right")))
+        yield pieces[first:last]
+        first = last
+
+
 def _source(path: Path, options: ReadOptions) -> Source:
     try:
-        data = path.read_bytes()
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            data = load(stream, size)
     except OSError as problem:
         raise ReadError(f"{options.label(path)}: cannot be read ({problem.strerror})") from problem
     source = Source(options.label(path), step_name=options.step or "_step")
-    if len(data) <= HEADER:
-        text = "The file is empty" if not data else "The file holds no record"
-        source.problems.append(Problem("empty-file", "warning" if not data else "info", text, source.file))
+    if size <= HEADER:
+        text = "The file holds no record" if size else "The file is empty"
+        source.problems.append(Problem("empty-file", "info" if size else "warning", text, source.file))
     framing = Framing()
-    history = History(options)
-    facts: dict[str, Any] = {}
-    skipped: dict[str, int] = {}
-    summary: list[memoryview] = []
-    config: list[memoryview] = []
-    pieces: list[memoryview] = []
-    held = 0
-    ended = None
-    for payload in records(data, framing):
-        number, start, end = body(payload)
-        if number == 2:
-            pieces.append(payload[start:end])
-            held += end - start
-            if held > _BATCH:
-                history.add(pieces)
-                pieces, held = [], 0
-        elif number == 3:
-            summary.append(payload[start:end])
-        elif number == 5:
-            config.append(payload[start:end])
-        elif number == 17:
-            config.extend(_run_record(payload[start:end], facts))
-        elif number == 18:
-            ended = _exit_code(payload[start:end])
-        elif number:
-            skipped[KINDS[number]] = skipped.get(KINDS[number], 0) + 1
-    if pieces:
-        history.add(pieces)
-    source.series, problems = history.series(source.file)
-    source.problems += _losses(framing, len(data), source.file) + problems
-    if skipped:
-        listed = " and ".join(f"{n} {kind}" for kind, n in sorted(skipped.items()))
-        source.problems.append(
-            Problem(
-                "skipped-records",
-                "info",
-                f"{listed} records (no logged values) were not decoded",
-                source.file,
-                count=sum(skipped.values()),
-            )
-        )
-    if ended is None and len(data) > HEADER:
-        source.problems.append(
-            Problem(
-                "no-exit-record", "info", "The run has no exit record: it was killed or was still running", source.file
-            )
-        )
-    if ended is not None:
-        facts["exit_code"] = ended
-    source.started = history.started if history.started is not None else _stamp(path.parent) or facts.get("started")
-    source.config = {**_sidecar_config(path), **{k: v for k, v in last_items(config).items() if k != "_wandb"}}
-    source.summary = {**last_items(summary), **_sidecar_summary(path), **{f"_run.{k}": v for k, v in facts.items()}}
-    source.summary.pop("_wandb", None)
+    log = _Log(options)
+    log.read(data, framing)
+    source.series, problems = log.history.series(source.file)
+    source.problems += _losses(framing, size, source.file) + problems
+    if log.skipped:
+        listed = " and ".join(f"{n} {kind}" for kind, n in sorted(log.skipped.items()))
+        text = f"{listed} records (no logged values) were not decoded"
+        source.problems.append(Problem("skipped-records", "info", text, source.file, count=sum(log.skipped.values())))
+    if not log.ended and size > HEADER:
+        text = "The run has no exit record: it was killed or was still running"
+        source.problems.append(Problem("no-exit-record", "info", text, source.file))
+    source.started = log.history.started
+    if source.started is None:
+        source.started = _stamp(path.parent) or log.facts.get("started")
+    config = {**_sidecar_config(path), **last_items(log.config)}
+    summary = _sidecar_summary(path)
+    if not (log.ended and summary):  # of a finished run the file beside the log is the whole summary
+        summary = {**last_items(log.summary), **summary}
+    source.config = {k: v for k, v in config.items() if k != "_wandb"}
+    source.summary = {k: v for k, v in summary.items() if not k.startswith("_wandb")}
+    if log.facts:
+        source.summary["_run"] = log.facts
     return source
 
 
