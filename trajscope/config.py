@@ -43,10 +43,17 @@ class Settings:
         Share of what was learned that must be lost to speak of a collapse (DEFINITIONS 5, swept 0.3 to 0.7 there).
     collapse_sd : float
         Robust standard deviations that the fall must reach as well.
+    spike_sd : float
+        Robust standard deviations from which a spike by itself is worth a look (healthy runs reach 6).
+    lasting_sd : float
+        Standard deviations of the evaluations before the first event by which the last tenth must lie below their level
+        for the run to count as not recovered.
     persistence : int
         Evaluations in a row that must show it.
     min_rows : int
         Rows below which a run is never called healthy.
+    material : float
+        Share of the range covered so far by which a level must move the wrong way for a change to be worth a look.
     tail : float
         Share of the rows that counts as the end of the run ("persistently").
     seed : int
@@ -59,8 +66,11 @@ class Settings:
     alpha: float = 0.05
     drawdown: float = 0.5
     collapse_sd: float = 7.0
+    spike_sd: float = 8.0
+    lasting_sd: float = 3.0
     persistence: int = 3
     min_rows: int = 50
+    material: float = 0.05
     tail: float = 0.1
     seed: int = 0
     roles: Mapping[str, str] = field(default_factory=dict)
@@ -70,8 +80,11 @@ class Settings:
             "alpha": (0.0, 0.5),
             "drawdown": (0.0, 1.0),
             "collapse_sd": (0.0, float("inf")),
+            "spike_sd": (0.0, float("inf")),
+            "lasting_sd": (0.0, float("inf")),
             "persistence": (0, float("inf")),
             "min_rows": (1, float("inf")),
+            "material": (0.0, 1.0),
             "tail": (0.0, 0.5),
         }
         for name, (low, high) in bounds.items():

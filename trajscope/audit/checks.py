@@ -102,11 +102,11 @@ def _collapse(f: Facts) -> Check:
 
 
 def _final_level(f: Facts) -> Check:
-    title, expected = "Level after the event", "within 5 robust sd of the level before"
+    title, expected = "Level after the event", f"within {f.settings.lasting_sd:g} sd of the level before"
     if not np.isfinite(f.deficit):
         return Check("B12", title, "", "info", "no event to recover from", expected)
-    what = f"the last tenth lies {f.deficit:.1f} robust sd below the level before the first event"
-    if f.deficit > 5:
+    what = f"the last tenth lies {f.deficit:.1f} sd below the level before the first event"
+    if f.deficit > f.settings.lasting_sd:
         return Check("B12", title, "", "fail", what, expected)
     if f.deficit < 0:
         what = "the last tenth lies above the level before the first event"
@@ -154,8 +154,12 @@ def _meta(f: Facts) -> Check:
 
 
 def _together(f: Facts) -> Check:
-    wanted = {"loss": ("loss",), "learning rate": ("lr",), "gradient norm": ("grad_norm",)}
-    wanted["validation"] = ("val_loss", "val_accuracy", "val_error", "eval_return", "val_perplexity")
+    wanted: dict[str, tuple[str, ...]] = {
+        "loss": ("loss",),
+        "learning rate": ("lr",),
+        "gradient norm": ("grad_norm",),
+        "validation": ("val_loss", "val_accuracy", "val_error", "eval_return", "val_perplexity"),
+    }
     missing = [label for label, roles in wanted.items() if not any(f.run.by_role(r) for r in roles)]
     expected = "loss, learning rate, gradient norm and validation"
     if missing:

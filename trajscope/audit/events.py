@@ -12,29 +12,38 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from trajscope.config import Settings
 from trajscope.detect.changepoints import change_points
 from trajscope.detect.collapse import Collapse
-from trajscope.detect.spikes import spikes
+from trajscope.detect.spikes import Spikes, spikes, transform
 from trajscope.history import Channel, Run
 
 __all__ = [
     "Event",
     "change_events",
     "collapse_events",
+    "dip_events",
     "lr_events",
     "nonfinite_events",
     "number",
     "segment_events",
+    "shock_events",
     "spike_events",
 ]
 
 #: Learning-rate ratio of successive rows beyond which it is called a jump: schedules move by a few per cent a row.
 LR_JUMP = 2.0
 
-#: Spikes that a report names one by one; the rest is counted.
-MOST_SPIKES = 20
+#: Changes or spikes of one channel that are listed one by one; the rest is counted.
+MOST_LISTED = 20
+
+#: Rows of a judged channel in which an answer to a shock is looked for.
+ANSWER_ROWS = 10
+
+#: Rows beside a change from whose medians its size is told.
+BESIDE = 25
 
 
 @dataclass(frozen=True)
@@ -169,51 +178,152 @@ def collapse_events(found: Collapse) -> list[Event]:
     return events
 
 
-def change_events(channel: Channel, alpha: float, known: Sequence[float]) -> list[Event]:
-    """Change points of a channel, each with its interval and p-value."""
-    good = np.isfinite(channel.values)
-    found = change_points(channel.values[good].astype(np.float64), channel.steps[good], alpha=alpha)
+def change_events(channel: Channel, mode: str, settings: Settings, alpha: float, known: Sequence[float]) -> list[Event]:
+    """Change points of a channel, on the scale of its role, each with its interval and p-value.
+
+    A change is worth a look where the level moves the wrong way by at least ``settings.material`` of the range that
+    the channel has covered so far (its best level less its first): a long series finds changes that nobody would act
+    on, and a validation score near its ceiling wanders. Every other change is information.
+    """
+    y, _ = transform(channel.values.astype(np.float64), channel.role)
+    y = y if mode == "max" else -y
+    good = np.isfinite(y)
+    y, steps = y[good], channel.steps[good]
+    found = change_points(y, steps, alpha=alpha)
     events = []
     for k in range(len(found.steps)):
-        step = float(found.steps[k])
+        step, row = float(found.steps[k]), int(found.rows[k])
         kind = str(found.kind[k])
         low, high = (float(v) for v in found.intervals[k])
         explained = any(low <= s <= high for s in known)
+        before, after = y[max(0, row - BESIDE) : row], y[row : row + BESIDE]
+        fall = float(np.median(before) - np.median(after))
+        covered = float(np.max(y[:row]) - np.median(y[:5]))
+        share = fall / covered if covered > 0 else 0.0
+        matters = kind == "level" and share >= settings.material and not explained
+        noise = 1.4826 * float(np.median(np.abs(before - np.median(before)))) or float("nan")
         events.append(
             Event(
                 step,
                 "change",
                 channel.name,
-                "info" if explained else "watch",
+                "watch" if matters else "info",
                 f"{channel.name} changes in {kind} at step {number(step)}"
                 f" (95 % interval {number(low)} to {number(high)}, p = {float(found.p_values[k]):.2g})"
+                + (f", for the worse by {share:.0%} of the range it had covered" if matters else "")
                 + (", where a known event lies." if explained else "."),
-                detail={"kind": kind, "low": low, "high": high, "p": float(found.p_values[k]), "explained": explained},
+                strength=abs(fall) / noise if matters else float("nan"),
+                detail={
+                    "kind": kind,
+                    "low": low,
+                    "high": high,
+                    "p": float(found.p_values[k]),
+                    "share": share,
+                    "explained": explained,
+                },
             )
         )
+    if len(events) <= MOST_LISTED:
+        return events
+    ranked = sorted(events, key=lambda e: (e.severity != "watch", e.detail["p"], -abs(e.detail["share"])))
+    rest = len(events) - MOST_LISTED
+    first = ranked[MOST_LISTED].step
+    note = f"{channel.name} has {rest} more changes, none of which matters by itself; the strongest are listed."
+    return [*ranked[:MOST_LISTED], Event(first, "change", channel.name, "info", note, detail={"p": 1.0, "more": rest})]
+
+
+def spike_events(channel: Channel, settings: Settings, known: Sequence[float]) -> list[Event]:
+    """Isolated excursions of a channel in the direction that is bad for its role.
+
+    Worth a look from ``settings.spike_sd`` robust sd on; smaller ones are information: single rows of a noisy loss
+    reach 6 in healthy runs.
+    """
+    found = spikes(channel, known_events=known or None)
+    events = [
+        _excursion(
+            channel, found, k, "watch" if abs(found.z[k]) >= settings.spike_sd and not found.known[k] else "info"
+        )
+        for k in range(len(found))
+    ]
+    if len(events) <= MOST_LISTED:
+        return events
+    ranked = sorted(events, key=lambda e: -e.strength)
+    rest = len(events) - MOST_LISTED
+    note = f"{channel.name} has {rest} more spikes, all smaller; the largest are listed."
+    first = min(e.step for e in ranked[MOST_LISTED:])
+    return [*ranked[:MOST_LISTED], Event(first, "spike", channel.name, "info", note, detail={"more": rest})]
+
+
+def _excursion(channel: Channel, found: Spikes, k: int, severity: str, cause: str = "") -> Event:
+    size, z, step = abs(float(found.sizes[k])), float(found.z[k]), float(found.steps[k])
+    return Event(
+        step,
+        "dip" if cause else "spike",
+        channel.name,
+        severity,
+        f"{channel.name} {'spikes' if z > 0 else 'dips'} by {number(size)} at step {number(step)}"
+        f" ({abs(z):.0f} robust sd; {_AFTER[found.recovery[k]]})"
+        + (f", right after {cause}" if cause else "")
+        + (", after a known event." if found.known[k] else "."),
+        strength=abs(z),
+        detail={"size": float(found.sizes[k]), "z": z, "recovery": found.recovery[k]},
+    )
+
+
+def shock_events(run: Run, settings: Settings) -> list[Event]:
+    """Excursions of gradient, update and parameter norm, either way, of at least ``settings.spike_sd`` robust sd.
+
+    Information by themselves; `dip_events` asks whether a loss or performance channel answers.
+    """
+    events: list[Event] = []
+    for role in ("grad_norm", "update_norm", "param_norm"):
+        for channel in run.by_role(role)[:1]:
+            found = spikes(channel, side="both")
+            large = [k for k in range(len(found)) if abs(found.z[k]) >= settings.spike_sd]
+            large = sorted(large, key=lambda k: -abs(float(found.z[k])))[:MOST_LISTED]
+            events.extend(_excursion(channel, found, k, "info") for k in large)
     return events
 
 
-def spike_events(channel: Channel, alpha: float, known: Sequence[float]) -> list[Event]:
-    """Isolated excursions of a channel in the direction that is bad for its role."""
-    found = spikes(channel, alpha=alpha)
-    events = []
-    for k in range(len(found.steps)):
-        step = float(found.steps[k])
-        explained = step in set(known)
-        events.append(
-            Event(
-                step,
-                "spike",
-                channel.name,
-                "info" if explained else "watch",
-                f"{channel.name} spikes at step {number(step)} to {number(float(found.values[k]))}"
-                f" ({abs(float(found.z[k])):.0f} robust sd; recovery: {found.recovery[k]}).",
-                strength=abs(float(found.z[k])),
-                detail={"value": float(found.values[k]), "z": float(found.z[k]), "recovery": str(found.recovery[k])},
-            )
-        )
+def dip_events(
+    judged: Sequence[Channel], shocks: Sequence[Event], settings: Settings, known: Sequence[float]
+) -> list[Event]:
+    """Excursions of a judged channel that are small by themselves and come right after a shock.
+
+    Whether a channel answers to a shock is one question a shock, not one a row, so a smaller excursion decides it: the
+    threshold is the normal quantile at ``alpha`` shared among shocks, judged channels and the `ANSWER_ROWS` rows after
+    each shock. Where nothing was shocked, nothing is tested.
+    """
+    events: list[Event] = []
+    starts = [e for e in sorted(shocks, key=lambda e: e.step) if e.step not in set(known)]
+    for channel in judged:
+        reach = ANSWER_ROWS * (channel.stride if np.isfinite(channel.stride) else 1.0)
+        causes: list[Event] = []
+        for e in starts:
+            if not causes or e.step > causes[-1].step + reach:
+                causes.append(e)
+        if not causes:
+            continue
+        tests = len(causes) * len(judged) * ANSWER_ROWS
+        found = spikes(channel, z=max(3.0, float(norm.isf(settings.alpha / tests))), known_events=known or None)
+        for cause in causes:
+            hits = [k for k in range(len(found)) if cause.step <= float(found.steps[k]) <= cause.step + reach]
+            if hits:
+                k = max(hits, key=lambda k: abs(float(found.z[k])))
+                words = "the learning rate jumps" if cause.kind == "lr" else f"{cause.channel} moves"
+                reason = f"{words} at step {number(cause.step)}"
+                events.append(_excursion(channel, found, k, "info" if found.known[k] else "watch", reason))
     return events
+
+
+_AFTER = {
+    "fast": "back within five rows",
+    "slow": "back within a hundred rows",
+    "partial": "stays above its level, by less than half of the jump",
+    "new level": "stays at a new level",
+    "divergence": "never comes back",
+    "undetermined": "the log ends right after",
+}
 
 
 def lr_events(channel: Channel) -> list[Event]:
@@ -244,7 +354,7 @@ def lr_events(channel: Channel) -> list[Event]:
                 detail={"ratio": ratio},
             )
         )
-    return events[:MOST_SPIKES]
+    return events[:MOST_LISTED]
 
 
 def segment_events(run: Run) -> list[Event]:

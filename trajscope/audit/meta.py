@@ -7,17 +7,18 @@ labelled "own baseline": no false-alarm rate can be claimed for it, and it never
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trajscope.detect.spikes import transform
 from trajscope.errors import TrajscopeError
 from trajscope.history import Channel, Run, align
 from trajscope.metastate import PCAState
 from trajscope.metastate.reference import MIN_CHANNELS, baseline_rows
 
-__all__ = ["META_ROLES", "Meta", "meta_state", "transformed"]
+__all__ = ["META_ROLES", "Meta", "meta_state"]
 
 #: Channels that describe the dynamics of training; clocks, counters and schedules do not.
 META_ROLES = (
@@ -31,20 +32,6 @@ MOST_CHANNELS = 12
 
 #: At most this many rows; a longer run is thinned evenly, which is said.
 MOST_ROWS = 20_000
-
-_LOGS = {
-    "loss",
-    "val_loss",
-    "grad_norm",
-    "update_norm",
-    "param_norm",
-    "kl",
-    "value_loss",
-    "lr",
-    "aux_loss",
-    "perplexity",
-}
-_SIGNED = {"return", "eval_return", "policy_loss", "td_error", "q_value"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,33 +63,13 @@ class Meta:
     names: tuple[str, ...] = ()
     n_components: int = 0
     explained: tuple[float, ...] = ()
-    steps: NDArray[np.float64] = None  # type: ignore[assignment]
-    distance: NDArray[np.float64] = None  # type: ignore[assignment]
-    states: NDArray[np.float64] = None  # type: ignore[assignment]
+    steps: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    distance: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    states: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
     bound: float = float("nan")
     baseline: tuple[float, float] = (float("nan"), float("nan"))
     left: float | None = None
     thinned: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "distance"):
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, np.zeros(0))
-        if self.states is None:
-            object.__setattr__(self, "states", np.zeros((0, 0)))
-
-
-def transformed(channel: Channel) -> NDArray[np.float64]:
-    """Values on the scale on which the channel is judged: log, asinh or as they are, by role."""
-    values = channel.values.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    if channel.role in _LOGS and finite.size and finite.min() > 0:
-        with np.errstate(invalid="ignore"):
-            return np.log(values)
-    if channel.role in _SIGNED and finite.size:
-        scale = float(np.median(np.abs(finite)))
-        return np.arcsinh(values / scale) if scale > 0 else values
-    return values
 
 
 def meta_state(run: Run, rng: int = 0) -> Meta:
@@ -115,7 +82,9 @@ def meta_state(run: Run, rng: int = 0) -> Meta:
     chosen = [c for c in chosen if len(c) * 2 >= most and np.ptp(c.values[np.isfinite(c.values)]) > 0][:MOST_CHANNELS]
     if len(chosen) < MIN_CHANNELS:
         return Meta(f"{len(chosen)} usable channels are logged together; a meta-state needs {MIN_CHANNELS}")
-    alike = run.replace(channels={c.name: replace(c, values=transformed(c)) for c in chosen})
+    alike = run.replace(
+        channels={c.name: replace(c, values=transform(c.values.astype(np.float64), c.role)[0]) for c in chosen}
+    )
     trajectory = align(alike)
     thin = -(-len(trajectory) // MOST_ROWS)
     rows = trajectory.observed[::thin]

@@ -15,10 +15,12 @@ from trajscope.audit.events import (
     Event,
     change_events,
     collapse_events,
+    dip_events,
     lr_events,
     nonfinite_events,
     number,
     segment_events,
+    shock_events,
     spike_events,
 )
 from trajscope.audit.meta import Meta, meta_state
@@ -28,6 +30,7 @@ from trajscope.detect._inputs import performance_series
 from trajscope.detect.collapse import Collapse, collapse
 from trajscope.errors import InputError
 from trajscope.history import Channel, Run
+from trajscope.history.roles import BIGGER_IS_BETTER
 from trajscope.result import Result, jsonable, make_provenance
 
 if TYPE_CHECKING:
@@ -66,7 +69,8 @@ class Audit(Result):
         Channel that was judged, with its direction, for example ``val/accuracy:max``; empty where there is none.
     collapse : Collapse or None
     deficit : float
-        How far the last tenth lies below the level before the first event, in robust sd; NaN without an event.
+        How far the last tenth lies below the level before the first event, in standard deviations of the evaluations
+        before it; NaN without an event.
     meta : Meta
     settings : Settings
     parts : tuple of Audit
@@ -227,16 +231,19 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit
     if found is not None:
         events.extend(collapse_events(found))
     tested = [c for c in judged if np.count_nonzero(np.isfinite(c.values)) >= 5]
-    # One family of tests over the run: the level is shared among the channels and the two kinds of test.
-    level = settings.alpha / max(1, 2 * len(tested))
+    level = settings.alpha / max(1, len(tested))  # one family of tests over the run, shared among the channels
     for channel in tested:
-        events.extend(change_events(channel, level, known))
-        events.extend(spike_events(channel, level, known))
+        direction = mode if channel is performance else "max" if BIGGER_IS_BETTER[channel.role] else "min"
+        events.extend(change_events(channel, direction, settings, level, known))
+        events.extend(spike_events(channel, settings, known))
+    shocks = shock_events(run, settings)
     for channel in run.by_role("lr")[:1]:
-        events.extend(lr_events(channel))
+        shocks.extend(lr_events(channel))
+    events.extend(shocks)
+    events.extend(dip_events(tested, shocks, settings, known))
     events.extend(segment_events(run))
     events.sort(key=lambda e: (e.step, e.kind))
-    deficit = _deficit(performance, mode, found, events)
+    deficit = _deficit(found, events)
     meta = meta_state(run, settings.seed)
     facts = Facts(run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta)
     verdict, reasons, strength = decide(facts)
@@ -279,31 +286,31 @@ def _performance(run: Run, settings: Settings) -> tuple[Channel | None, str, Col
 
 
 def _judged(run: Run, performance: Channel | None) -> list[Channel]:
-    """Channels whose spikes and changes move the verdict: performance and the first training loss."""
-    loss = run.by_role("loss")[:1]
-    return list({c.name: c for c in ([performance] if performance is not None else []) + loss}.values())
+    """Channels whose spikes and changes move the verdict: performance, a training loss, a validation loss."""
+    chosen = [performance] if performance is not None else []
+    for role in ("loss", "val_loss"):
+        chosen.extend(run.by_role(role)[:1])
+    return list({c.name: c for c in chosen}.values())
 
 
-def _deficit(performance: Channel | None, mode: str, found: Collapse | None, events: list[Event]) -> float:
-    """How far the last tenth of performance lies below the level before the first event, in robust sd.
+def _deficit(found: Collapse | None, events: list[Event]) -> float:
+    """How far the last tenth of performance lies below its level before the first event.
 
-    The level before is the median of the last 25 evaluations before the first event that is worth a look; the scale is
-    that of the collapse rule at that point.
+    The level before is the median of the last 25 evaluations before the first event that is worth a look, the unit
+    their standard deviation. NaN where there was no such event, or too little before or after it.
     """
-    if performance is None or found is None or not np.isfinite(found.s_R) or found.s_R <= 0:
-        return float("nan")
     starts = [e.step for e in events if e.severity in ("fail", "watch") and e.kind != "non-finite"]
-    if not starts:
+    if found is None or not starts:
         return float("nan")
-    y = found.performance
-    steps = found.steps.astype(np.float64)
-    before = y[(steps < min(starts)) & np.isfinite(y)][-25:]
-    finite = y[np.isfinite(y)]
-    tail = finite[-max(5, finite.size // 10) :]
-    after = steps[np.isfinite(y)][-tail.size] if tail.size else -np.inf
-    if before.size < 5 or tail.size < 5 or after <= min(starts):
+    good = np.isfinite(found.performance)
+    y, steps = found.performance[good], found.steps[good].astype(np.float64)
+    before = y[steps < min(starts)][-25:]
+    tail = y[-max(5, y.size // 10) :]
+    if before.size < 5 or y.size < 10 or steps[-tail.size] <= min(starts):
         return float("nan")
-    return float((np.median(before) - np.median(tail)) / found.s_R)
+    spread = float(np.std(before, ddof=1))
+    fall = float(np.median(before) - np.median(tail))
+    return fall / spread if spread > 0 else 0.0 if fall <= 0 else float("inf")
 
 
 def _story(events: Sequence[Event]) -> list[str]:

@@ -1,7 +1,7 @@
 """The verdict of an audit, from its facts alone.
 
-* **not healthy**: a collapse or divergence that does not recover, a non-finite loss or metric that stays, or a level
-  after the event more than 5 robust sd below the level before it;
+* **not healthy**: a collapse or divergence that does not recover, a non-finite loss or metric that stays, or a last
+  tenth more than 3 sd below the level before the first event;
 * **look closer**: a recovered collapse, a spike, dip or change in a performance or loss channel that no known event
   explains, a fall that the log ends on;
 * **healthy**: none of these, with performance and at least one of loss and gradient norm logged over enough rows;
@@ -24,10 +24,8 @@ VERDICTS = ("healthy", "look closer", "not healthy", "cannot tell")
 def decide(f: Facts) -> tuple[str, tuple[str, ...], str]:
     """Verdict, reasons (sentences, the gravest first) and strength of evidence (one sentence)."""
     failures = [e.sentence for e in f.events if e.severity == "fail"]
-    if np.isfinite(f.deficit) and f.deficit > 5 and f.performance is not None and not failures:
-        failures.append(
-            f"{f.performance.name} ends {f.deficit:.1f} robust sd below the level it had before the first event."
-        )
+    if np.isfinite(f.deficit) and f.deficit > f.settings.lasting_sd and f.performance is not None and not failures:
+        failures.append(f"{f.performance.name} ends {f.deficit:.1f} sd below the level it had before the first event.")
     watched = [e.sentence for e in f.events if e.severity == "watch"]
     if failures:
         return "not healthy", tuple(failures), _strength(f)

@@ -90,12 +90,12 @@ def audit_all(
                 continue
             try:
                 result = audit(read, settings=settings)
-            except InputError as problem:
+            except InputError as refusal:
                 if not several:
                     raise
-                failed.append((run.id, str(problem)))
-                unknown.append(str(problem))
-                say(f"not judged: {run.id}: {problem}")
+                failed.append((run.id, str(refusal)))
+                unknown.append(str(refusal))
+                say(f"not judged: {run.id}: {refusal}")
                 continue
             verdicts.append(result.verdict)
             link = ""

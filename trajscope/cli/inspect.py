@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import numpy as np
 
 from trajscope.cli import plain
 from trajscope.cli.common import collect, emit_json, loaded, progress, reading_options, say
@@ -97,7 +98,7 @@ def _print(row: dict[str, Any], verbose: bool) -> None:
     for c in shown:
         name = plain(c["name"])
         name = name if len(name) <= width else name[: width - 3] + "..."
-        odd = [f"{c[k]} {label}" for k, label in _ODD if c[k]]
+        odd = [f"{c[k]} {label}" for k, label in _ODD if c[k]] + ["sampled"] * c["sampled"]
         role = f"{c['role']} ({c['role_confidence']:.2f})" if c["role"] else "-"
         span = f"steps {_number(c['first_step'])} to {_number(c['last_step'])}" if c["points"] else "no points"
         click.echo(f"  {name:<{width}}  {role:<26} {c['points']:>8}  {span}" + (f"  [{', '.join(odd)}]" if odd else ""))
@@ -116,7 +117,6 @@ _ODD = (
     ("neginf", "-Inf"),
     ("missing", "empty"),
     ("duplicates", "repeated"),
-    ("sampled", "sampled"),
 )
 
 
@@ -125,4 +125,5 @@ def _problem(problem: Problem) -> None:
 
 
 def _number(value: Any) -> str:
-    return "-" if value is None else f"{float(value):.15g}"
+    """A step as it stands in the log: integers in full, since a float would round them beyond 2^53."""
+    return str(int(value)) if isinstance(value, int | np.integer) else f"{float(value):.15g}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +66,7 @@ def style() -> Iterator[None]:
     level = finder.level
     finder.setLevel(logging.ERROR)
     try:
-        with mpl.rc_context(_RC):
+        with mpl.rc_context(cast("Any", _RC)):
             yield
     finally:
         finder.setLevel(level)
