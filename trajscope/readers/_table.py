@@ -292,7 +292,7 @@ def _step_column(table: Table, step: str, prefer: Sequence[str]) -> int:
             raise InputError(f"column {step!r} holds no numbers and cannot be the step")
         return index
     for name in prefer:
-        if name in names and table.columns[names.index(name)].values.size:
+        if name in names and _usable(table.columns[names.index(name)], len(table)):
             return names.index(name)
     if table.headless:
         first = table.columns[0] if table.columns else None
@@ -303,9 +303,17 @@ def _step_column(table: Table, step: str, prefer: Sequence[str]) -> int:
         rank = rank_step(column.name)
         if rank is None or column.values.size * 2 < len(table):
             continue
-        constant = column.values.size > 2 and bool((column.values == column.values[0]).all())
-        found.append((constant, rank, i))
+        found.append((_constant(column), rank, i))
     return min(found)[2] if found else -1
+
+
+def _constant(column: Column) -> bool:
+    return column.values.size > 2 and bool((column.values == column.values[0]).all())
+
+
+def _usable(column: Column, n_rows: int) -> bool:
+    """Whether a column could be the step: filled in at least half of the rows and not always the same."""
+    return column.text is None and column.values.size * 2 >= max(n_rows, 1) and not _constant(column)
 
 
 def _counts(numbers: NDArray[Any]) -> bool:

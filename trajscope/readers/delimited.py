@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trajscope.history import Problem, Series, Source
+from trajscope.history import Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import Dialect, parse_delimited, sniff, split_line
+from trajscope.readers._merge import select_rows, work_in
 from trajscope.readers._table import Column, Table, looks_like_log, normal_name, table_source
 from trajscope.readers._yaml import parse_yaml
 from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions
@@ -101,7 +101,9 @@ class Delimited(Reader):
         else:
             source = self._wide(table, file, options)
         for other in files[1:]:
-            _work_in(source, self._wide(_table(other, options), options.label(other), options))
+            work_in(
+                source, self._wide(_table(other, options), options.label(other), options), f"{other.name} repeats rows"
+            )
         source.config = sidecar_config(files[0])
         return [source]
 
@@ -208,13 +210,8 @@ def _long(table: Table, file: str, key: str, options: ReadOptions) -> Source:
     for name in dict.fromkeys(tags[mine].tolist()):
         if options.wants(name):
             rows = mine & (tags == name)
-            source.series[name] = _rows_of(whole, rows)
+            source.series[name] = select_rows(whole, rows)
     return source
-
-
-def _rows_of(s: Series, rows: NDArray[Any]) -> Series:
-    wall = None if s.wall_time is None else s.wall_time[rows]
-    return Series(s.steps[rows], s.values[rows], wall, s.rows()[rows], 0)
 
 
 def _web_export(table: Table, file: str, stem: str, options: ReadOptions) -> Source:
@@ -225,49 +222,6 @@ def _web_export(table: Table, file: str, stem: str, options: ReadOptions) -> Sou
     source.series = dict(zip([tag], source.series.values(), strict=False)) if options.wants(tag) else {}
     source.sampled = "TensorBoard's web export keeps at most 1,000 points a channel"
     return source
-
-
-def _work_in(source: Source, other: Source) -> None:
-    """Add the points of a second table of the same run that the first does not have; report the ones that differ."""
-    added = conflicts = 0
-    for name, s in other.series.items():
-        mine = source.series.get(name)
-        if mine is None:
-            source.series[name] = s
-            added += s.steps.size
-            continue
-        new = ~np.isin(s.steps, mine.steps)
-        order = np.argsort(mine.steps, kind="stable")
-        at = order[np.clip(np.searchsorted(mine.steps[order], s.steps, side="right") - 1, 0, max(order.size - 1, 0))]
-        if mine.steps.size:
-            conflicts += int(np.count_nonzero(~new & ~np.isclose(mine.values[at], s.values, rtol=1e-6, equal_nan=True)))
-        if new.any():
-            added += int(np.count_nonzero(new))
-            source.series[name] = _merged(mine, _rows_of(s, new))
-    if added or conflicts:
-        source.problems.append(
-            Problem(
-                "companion-table",
-                "info" if not conflicts else "warning",
-                f"{other.file} repeats this run's evaluations: {added} points were only there, {conflicts} have another"
-                f" value (the one in {source.file} was kept)",
-                other.file,
-                count=added + conflicts,
-            )
-        )
-
-
-def _merged(a: Series, b: Series) -> Series:
-    """Points of both by step; those of the second take the row of the point before them."""
-    steps = np.concatenate([a.steps, b.steps])
-    order = np.argsort(steps, kind="stable")
-    row = np.concatenate([a.rows(), np.full(b.steps.size, -1, dtype=np.int64)])[order]
-    wall = None
-    if a.wall_time is not None and b.wall_time is not None:
-        wall = np.concatenate([a.wall_time, b.wall_time])[order]
-    return Series(
-        steps[order], np.concatenate([a.values, b.values])[order], wall, np.maximum.accumulate(row), a.n_missing
-    )
 
 
 def sidecar_config(path: Path) -> dict[str, Any]:

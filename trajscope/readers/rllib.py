@@ -1,0 +1,131 @@
+"""RLlib and Ray Tune trials: ``result.json`` first, ``progress.csv`` to check it, ``params.json`` for the settings.
+
+``progress.csv`` has the columns of the first result only and may lack its header after a resume; ``result.json`` has
+everything. Where both are there, the JSON file is read, results that only the table has are added, and values that
+differ are reported. Step: ``timesteps_total`` or what stands for it in newer versions, else ``training_iteration``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trajscope.history import Problem, Source
+from trajscope.readers._bytes import load_text
+from trajscope.readers._csvparse import parse_delimited
+from trajscope.readers._jsonlines import parse_records, records_table
+from trajscope.readers._merge import work_in
+from trajscope.readers._table import table_source
+from trajscope.readers.base import Reader, ReadOptions
+
+__all__ = ["READER", "Rllib"]
+
+_COUNTERS = (
+    "timesteps_total", "num_env_steps_sampled_lifetime", "num_env_steps_sampled", "agent_timesteps_total",
+    "training_iteration",
+)  # fmt: skip
+_SIGNS = (
+    "time_this_iter_s",
+    "iterations_since_restore",
+    "training_iteration",
+    "episode_reward_mean",
+    "timesteps_total",
+)
+_PARAMS_LIMIT = 1 << 22
+
+
+class Rllib(Reader):
+    """Reader of the trial directories of Ray Tune."""
+
+    name = "rllib"
+    title = "RLlib / Ray Tune trial"
+    priority = 40
+    directory = True
+    sidecars = (
+        "params.json",
+        "params.pkl",
+        "error.txt",
+        "error.pkl",
+        "experiment_state*.json",
+        "basic-variant-state*.json",
+    )
+
+    def can_read(self, path: Path, head: bytes) -> bool:
+        """The two file names, with Tune's own columns in them (or, where a file is damaged at its top, beside one)."""
+        if path.name not in ("result.json", "progress.csv"):
+            return False
+        signs = sum(s.encode() in head for s in _SIGNS)
+        if signs >= 2:
+            return True
+        other = path.with_name("result.json" if path.name == "progress.csv" else "progress.csv")
+        return path.with_name("params.json").is_file() and other.is_file()
+
+    def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
+        """One writer."""
+        by_name = {f.name: f for f in files}
+        found = [
+            source
+            for name, read in (("result.json", _from_json), ("progress.csv", _from_csv))
+            if name in by_name and (source := read(by_name[name], options)) is not None
+        ]
+        problems = [p for s in found for p in s.problems]
+        found.sort(key=lambda s: not s.series)  # an empty result.json gives way to the table
+        main = found[0]
+        main.problems = problems
+        if len(found) > 1 and found[1].series:
+            work_in(main, found[1], "progress.csv repeats result.json")
+            newer = [n for n in main.series if n not in found[1].series]
+            if newer:
+                main.problems.append(
+                    Problem(
+                        "frozen-header",
+                        "info",
+                        f"{len(newer)} channels of result.json are no columns of progress.csv, whose header is that"
+                        " of the first result",
+                        found[1].file,
+                        "line 1",
+                        len(newer),
+                    )
+                )
+        main.config = {**main.config, **_params(files[0].with_name("params.json"))}
+        return [main]
+
+
+def _from_json(path: Path, options: ReadOptions) -> Source:
+    file = options.label(path)
+    data, notes = load_text(path, file)
+    records = parse_records(data, file)
+    table, config = records_table(records, file)
+    table.problems = [*notes, *table.problems]
+    source = table_source(table, file, step=options.step, wants=options.wants, prefer=_COUNTERS)
+    source.config = config
+    return source
+
+
+def _from_csv(path: Path, options: ReadOptions) -> Source | None:
+    file = options.label(path)
+    data, notes = load_text(path, file)
+    table = parse_delimited(data, file)
+    table.problems = [*notes, *table.problems]
+    if table.headless and len(table):
+        lost = Problem("missing-header", "warning", "progress.csv has no header (lost at a resume)", file, "line 1")
+        if path.with_name("result.json").is_file():
+            return Source(file, problems=[*notes, lost])
+        table.problems.append(lost)
+    return table_source(table, file, step=options.step, wants=options.wants, prefer=_COUNTERS)
+
+
+def _params(path: Path) -> dict[str, Any]:
+    """Settings of the trial; nothing where the file is missing, a link, too large or damaged."""
+    if not path.is_file() or path.is_symlink() or path.stat().st_size > _PARAMS_LIMIT:
+        return {}
+    try:
+        found = json.loads(path.read_bytes().decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+READER = Rllib()
