@@ -149,7 +149,7 @@ def collapse_events(found: Collapse) -> list[Event]:
     for e in found.episodes:
         if e.kind == "non-finite":
             continue  # told by `nonfinite_events`, with its counts
-        lost = f"{min(e.depth, 9.99):.0%} of what it had learned" if np.isfinite(e.depth) else "what it had learned"
+        lost = f"{e.depth:.0%} of what it had learned" if e.depth < 1 else "all that it had learned"
         if e.kind == "cannot tell":
             sentence = (
                 f"{found.channel} falls from step {number(e.onset)} on, too close to the end of the log to be judged."

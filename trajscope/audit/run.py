@@ -105,7 +105,8 @@ class Audit(Result):
 
     def what_happened(self) -> list[str]:
         """The course of the run in at most five dated lines."""
-        return _story(self.events)
+        strides = [c.stride for c in self.run.channels.values() if np.isfinite(c.stride)]
+        return _story(self.events, 2 * max(strides, default=1.0))
 
     def unseen(self) -> list[str]:
         """What this audit cannot see, and why."""
@@ -313,17 +314,43 @@ def _deficit(found: Collapse | None, events: list[Event]) -> float:
     return fall / spread if spread > 0 else 0.0 if fall <= 0 else float("inf")
 
 
-def _story(events: Sequence[Event]) -> list[str]:
-    """At most five lines: the gravest events, in order of steps."""
-    rank = {"fail": 0, "watch": 1, "info": 2}
-    weight = {"non-finite": 0, "divergence": 1, "collapse": 1, "change": 2, "dip": 2, "spike": 3, "lr": 2, "resume": 4}
-    grave = sorted(events, key=lambda e: (rank[e.severity], weight.get(e.kind, 5), -np.nan_to_num(e.strength)))
-    chosen = grave[:5] if len(grave) <= 5 else grave[:4]
-    lines = [e.sentence for e in sorted(chosen, key=lambda e: e.step)]
-    rest = len(events) - len(chosen)
+def _story(events: Sequence[Event], reach: float) -> list[str]:
+    """At most five dated lines: events that lie close together (``reach`` steps) are one thing that happened."""
+    clusters: list[list[Event]] = []
+    for e in sorted(events, key=lambda e: e.step):
+        if clusters and e.step - clusters[-1][-1].step <= reach:
+            clusters[-1].append(e)
+        else:
+            clusters.append([e])
+    if not clusters:
+        return ["Nothing that stands out: no event was found."]
+    graver = sorted(clusters, key=lambda c: min(_gravity(e) for e in c))
+    chosen = graver if len(graver) <= 5 else graver[:4]
+    lines = [_line(c) for c in sorted(chosen, key=lambda c: c[0].step)]
+    rest = sum(len(c) for c in graver[len(chosen) :])
     if rest:
-        lines.append(f"{rest} more events are listed below.")
-    return lines or ["Nothing that stands out: no event was found."]
+        lines.append(f"{rest} smaller events at other steps are listed below.")
+    return lines
+
+
+def _gravity(e: Event) -> tuple[int, int, float]:
+    """Sort key: severity, kind, size; the gravest first."""
+    severity = {"fail": 0, "watch": 1, "info": 2}
+    kind = {"non-finite": 0, "divergence": 1, "collapse": 1, "dip": 2, "change": 2, "spike": 3, "lr": 2}
+    return severity[e.severity], kind.get(e.kind, 4), -float(np.nan_to_num(e.strength))
+
+
+def _line(cluster: list[Event]) -> str:
+    """One line for events that belong together: the gravest of each channel, in order of steps."""
+    best: dict[str, Event] = {}
+    for e in sorted(cluster, key=_gravity):
+        best.setdefault(e.channel, e)
+    shown = sorted(list(best.values())[:3], key=lambda e: e.step)
+    more = len(best) - len(shown)
+    first, last = cluster[0].step, max(e.step for e in cluster)
+    where = f"Step {number(first)}" if first == last else f"Steps {number(first)} to {number(last)}"
+    text = "; ".join(e.sentence.rstrip(".") for e in shown)
+    return f"{where}: {text}" + (f"; {more} more channels move" if more > 0 else "") + "."
 
 
 def _unseen(run: Run) -> list[str]:

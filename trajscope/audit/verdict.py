@@ -23,10 +23,12 @@ VERDICTS = ("healthy", "look closer", "not healthy", "cannot tell")
 
 def decide(f: Facts) -> tuple[str, tuple[str, ...], str]:
     """Verdict, reasons (sentences, the gravest first) and strength of evidence (one sentence)."""
-    failures = [e.sentence for e in f.events if e.severity == "fail"]
+    name = f.performance.name if f.performance is not None else ""
+    ranked = sorted(f.events, key=lambda e: (e.channel != name, -float(np.nan_to_num(e.strength)), e.step))
+    failures = [e.sentence for e in ranked if e.severity == "fail"]
     if np.isfinite(f.deficit) and f.deficit > f.settings.lasting_sd and f.performance is not None and not failures:
         failures.append(f"{f.performance.name} ends {f.deficit:.1f} sd below the level it had before the first event.")
-    watched = [e.sentence for e in f.events if e.severity == "watch"]
+    watched = [e.sentence for e in ranked if e.severity == "watch"]
     if failures:
         return "not healthy", tuple(failures), _strength(f)
     if watched:

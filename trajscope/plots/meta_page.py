@@ -25,8 +25,9 @@ def figure(audit: Audit) -> Figure | None:
     if audit.meta.reason:
         return None
     with style():
-        fig = Figure(figsize=(PAGE, 2.3), layout="constrained")
+        fig = Figure(figsize=(PAGE, 2.3))
         left, right = fig.subplots(1, 2)
+        fig.subplots_adjust(left=0.075, right=0.99, top=0.91, bottom=0.17, wspace=0.22)
         _plane(fig, left, audit)
         _against(right, audit)
     return fig

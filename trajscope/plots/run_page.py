@@ -94,8 +94,12 @@ def figure(audit: Audit) -> Figure:
 
     listed = panels(audit)
     with style():
-        fig = Figure(figsize=(PAGE, 0.55 + 0.92 * max(1, len(listed))), layout="constrained")
+        height = 0.55 + 0.92 * max(1, len(listed))
+        fig = Figure(figsize=(PAGE, height))
         axes = fig.subplots(max(1, len(listed)), 1, sharex=True, squeeze=False)[:, 0]
+        # Fixed margins: finding them from the text takes longer than everything else on the page.
+        fig.subplots_adjust(left=0.085, right=0.99, top=1 - 0.08 / height, bottom=0.36 / height, hspace=0.18)
+        fig.align_ylabels(axes)
         for ax, panel in zip(axes, listed, strict=False):
             draw(ax, panel, audit.events)
         axes[-1].set_xlabel("step")

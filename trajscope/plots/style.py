@@ -74,7 +74,7 @@ def style() -> Iterator[None]:
 
 def log_axis(ax: Axes, axis: str = "y") -> None:
     """Make an axis logarithmic with plain numbers at 1, 2 and 5 (no mathematics is parsed in our figures)."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     getattr(ax, f"set_{axis}scale")("log")
     target = getattr(ax, f"{axis}axis")
@@ -82,7 +82,7 @@ def log_axis(ax: Axes, axis: str = "y") -> None:
     subs = (1.0,) if low <= 0 or high / low > 300 else (1.0, 2.0, 5.0)
     target.set_major_locator(LogLocator(subs=subs, numticks=8))
     target.set_major_formatter(FuncFormatter(lambda v, _: f"{v:.4g}"))
-    target.set_minor_formatter(NullFormatter())
+    target.set_minor_locator(NullLocator())
 
 
 def literal(text: str, most: int = 40) -> str:
