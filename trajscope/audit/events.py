@@ -25,6 +25,7 @@ __all__ = [
     "change_events",
     "collapse_events",
     "dip_events",
+    "gravity",
     "lr_events",
     "nonfinite_events",
     "number",
@@ -76,6 +77,13 @@ class Event:
     end: float | None = None
     strength: float = float("nan")
     detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+def gravity(e: Event) -> tuple[int, int, float]:
+    """Sort key: severity, kind, size; the gravest first."""
+    severity = {"fail": 0, "watch": 1, "info": 2}
+    kind = {"non-finite": 0, "divergence": 1, "collapse": 1, "dip": 2, "change": 2, "spike": 3, "lr": 2}
+    return severity[e.severity], kind.get(e.kind, 4), -float(np.nan_to_num(e.strength))
 
 
 def number(value: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from trajscope.audit.events import (
     change_events,
     collapse_events,
     dip_events,
+    gravity,
     lr_events,
     nonfinite_events,
     number,
@@ -241,7 +243,9 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit
     for channel in run.by_role("lr")[:1]:
         shocks.extend(lr_events(channel))
     events.extend(shocks)
-    events.extend(dip_events(tested, shocks, settings, known))
+    dips = dip_events(tested, shocks, settings, known)
+    answered = {(e.channel, e.step) for e in dips}
+    events = [e for e in events if e.kind != "spike" or (e.channel, e.step) not in answered] + dips
     events.extend(segment_events(run))
     events.sort(key=lambda e: (e.step, e.kind))
     deficit = _deficit(found, events)
@@ -322,34 +326,37 @@ def _story(events: Sequence[Event], reach: float) -> list[str]:
             clusters[-1].append(e)
         else:
             clusters.append([e])
-    if not clusters:
-        return ["Nothing that stands out: no event was found."]
-    graver = sorted(clusters, key=lambda c: min(_gravity(e) for e in c))
-    chosen = graver if len(graver) <= 5 else graver[:4]
+    told = [c for c in clusters if any(e.severity != "info" or e.kind in ("lr", "resume", "non-finite") for e in c)]
+    graver = sorted(told, key=lambda c: min(gravity(e) for e in c))
+    chosen = graver if len(graver) <= 5 and len(told) == len(clusters) else graver[:4]
     lines = [_line(c) for c in sorted(chosen, key=lambda c: c[0].step)]
-    rest = sum(len(c) for c in graver[len(chosen) :])
+    rest = len(events) - sum(len(c) for c in chosen)
+    if not lines:
+        lines.append("Nothing that stands out.")
     if rest:
-        lines.append(f"{rest} smaller events at other steps are listed below.")
+        lines.append(
+            f"{rest} smaller event{'s' * (rest > 1)} at other steps {'are' if rest > 1 else 'is'} listed below."
+        )
     return lines
 
 
-def _gravity(e: Event) -> tuple[int, int, float]:
-    """Sort key: severity, kind, size; the gravest first."""
-    severity = {"fail": 0, "watch": 1, "info": 2}
-    kind = {"non-finite": 0, "divergence": 1, "collapse": 1, "dip": 2, "change": 2, "spike": 3, "lr": 2}
-    return severity[e.severity], kind.get(e.kind, 4), -float(np.nan_to_num(e.strength))
+#: Details that a line about several channels leaves to the table of events.
+_BRACKETS = re.compile(r" \([^()]*\)|, right after .*(?=\.$)| at step [\d,.]+(?=[ .:])")
 
 
 def _line(cluster: list[Event]) -> str:
     """One line for events that belong together: the gravest of each channel, in order of steps."""
     best: dict[str, Event] = {}
-    for e in sorted(cluster, key=_gravity):
+    for e in sorted(cluster, key=gravity):
         best.setdefault(e.channel, e)
-    shown = sorted(list(best.values())[:3], key=lambda e: e.step)
+    chosen = list(best.values())[:3]
+    chosen += [e for e in best.values() if e.kind == "lr" and e not in chosen]
+    shown = sorted(chosen, key=lambda e: e.step)
     more = len(best) - len(shown)
     first, last = cluster[0].step, max(e.step for e in cluster)
     where = f"Step {number(first)}" if first == last else f"Steps {number(first)} to {number(last)}"
-    text = "; ".join(e.sentence.rstrip(".") for e in shown)
+    whole = len(shown) == 1
+    text = "; ".join((e.sentence if whole else _BRACKETS.sub("", e.sentence)).rstrip(".") for e in shown)
     return f"{where}: {text}" + (f"; {more} more channels move" if more > 0 else "") + "."
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from trajscope.audit.checks import Facts
-from trajscope.audit.events import number
+from trajscope.audit.events import gravity, number
 
 __all__ = ["VERDICTS", "decide"]
 
@@ -24,7 +24,7 @@ VERDICTS = ("healthy", "look closer", "not healthy", "cannot tell")
 def decide(f: Facts) -> tuple[str, tuple[str, ...], str]:
     """Verdict, reasons (sentences, the gravest first) and strength of evidence (one sentence)."""
     name = f.performance.name if f.performance is not None else ""
-    ranked = sorted(f.events, key=lambda e: (e.channel != name, -float(np.nan_to_num(e.strength)), e.step))
+    ranked = sorted(f.events, key=lambda e: (e.channel != name, gravity(e), e.step))
     failures = [e.sentence for e in ranked if e.severity == "fail"]
     if np.isfinite(f.deficit) and f.deficit > f.settings.lasting_sd and f.performance is not None and not failures:
         failures.append(f"{f.performance.name} ends {f.deficit:.1f} sd below the level it had before the first event.")
