@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-__all__ = ["cell_autocovariance", "halve", "quadratic_form", "sliding_contrasts", "window_filter"]
+__all__ = ["cell_autocovariance", "halve", "sliding_contrasts", "window_filter"]
 
 Floats = NDArray[np.float64]
 _CHUNK = 8192
@@ -32,33 +32,34 @@ def halve(level: Floats) -> Floats:
     return np.asarray(0.5 * (level[0:even:2] + level[1:even:2]))
 
 
-@lru_cache(maxsize=256)
-def window_filter(cells: int, degree: int, shape: str) -> Floats:
-    """Weights of the least-squares coefficient of a step or a kink at the middle of a window of ``2 * cells`` cells.
+@lru_cache(maxsize=4096)
+def window_filter(left: int, right: int, degree: int, shape: str) -> Floats:
+    """Weights of the least-squares coefficient of a step or a kink inside a window of ``left + right`` cells.
 
     Parameters
     ----------
-    cells : int
-        Cells on each side of the middle.
+    left, right : int
+        Cells before and after the place of the change.
     degree : int
         Degree of the nuisance polynomial that is projected out.
     shape : {"step", "kink"}
-        Regressor: the indicator of the right half, or ``max(x, 0)`` with ``x`` in cells (a change of slope).
+        Regressor: the indicator of the right part, or ``max(x, 0)`` with ``x`` in cells (a change of slope).
 
     Returns
     -------
-    ndarray, (2 * cells,)
+    ndarray, (left + right,)
         Weights ``w`` with ``w @ y`` the coefficient; read-only.
 
     Examples
     --------
-    >>> w = window_filter(8, 1, "step")
+    >>> w = window_filter(8, 8, 1, "step")
     >>> x = np.arange(16) - 7.5
     >>> round(float(w @ (3 + 2 * x + 5 * (x > 0))), 9)
     5.0
     """
-    x = np.arange(2 * cells) - cells + 0.5
-    nuisance = np.polynomial.legendre.legvander(x / cells, degree)
+    x = np.arange(left + right) - left + 0.5
+    centred = 2 * np.arange(left + right) / max(left + right - 1, 1) - 1
+    nuisance = np.polynomial.legendre.legvander(centred, degree)
     target = (x > 0).astype(float) if shape == "step" else np.maximum(x, 0.0)
     target = target - nuisance @ np.linalg.lstsq(nuisance, target, rcond=None)[0]
     weights = target / (target @ target)
@@ -90,15 +91,3 @@ def cell_autocovariance(autocovariance: Floats) -> Floats:
     c = np.concatenate([autocovariance, [0.0]])
     lags = np.arange((autocovariance.shape[0] + 1) // 2)
     return np.asarray((2 * c[2 * lags] + c[np.abs(2 * lags - 1)] + c[2 * lags + 1]) / 4)
-
-
-def quadratic_form(weights: Floats, autocovariance: Floats) -> float:
-    """Variance of ``weights @ y`` for a stationary ``y`` whose autocovariance is zero beyond the lags given.
-
-    >>> quadratic_form(np.array([1.0, -1.0]), np.array([1.0, 0.5]))
-    1.0
-    """
-    own = np.correlate(weights, weights, mode="full")[weights.shape[0] - 1 :]
-    lags = min(own.shape[0], autocovariance.shape[0])
-    value = own[0] * autocovariance[0] + 2 * own[1:lags] @ autocovariance[1:lags]
-    return float(max(value, 1e-300))

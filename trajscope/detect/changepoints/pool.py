@@ -10,6 +10,7 @@ Each channel's own changes have been subtracted before, so that what is found he
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,15 @@ from scipy.stats import chi2, norm
 
 from trajscope.detect.changepoints.locate import profile
 from trajscope.detect.changepoints.noise import Noise
-from trajscope.detect.changepoints.scan import maximum_p_value, n_scales, scan_scales
+from trajscope.detect.changepoints.scan import (
+    Level,
+    contrasts,
+    maximum_p_value,
+    n_scales,
+    positions,
+    scales,
+    threshold,
+)
 from trajscope.detect.changepoints.single import Change, Settings
 
 __all__ = ["pooled_changes"]
@@ -61,48 +70,71 @@ def pooled_changes(
     """
     n = channels[0].shape[0]
     count = n_scales(n)
-    rows = sorted(known)
+    edges = sorted({0, n, *known})
     found = []
-    streams = [scan_scales(y, noise, np.array(rows, dtype=np.int64)) for y, noise in zip(channels, noises, strict=True)]
-    send: list[int] | None = None
-    for _ in range(count):
-        scales = [s.send(send) if send is not None else next(s) for s in streams]
-        send = []
-        level = np.column_stack([s.level for s in scales])
-        step = np.column_stack([s.step for s in scales])
-        inner = np.column_stack([s.half_step for s in scales])
-        sample = np.sign(level[:: max(level.shape[0] // 20_000, 1)])
-        # Orthant correlation, sin(pi/2 * mean sign product): not moved by a few large contrasts (Kendall's relation).
-        correlation = np.sin(0.5 * np.pi * (sample.T @ sample) / max(sample.shape[0], 1))
-        np.fill_diagonal(correlation, 1.0)
-        z = _as_normal(np.sum(level**2, axis=1), correlation)
-        z3 = _as_normal(np.sum(step**2, axis=1), correlation)
-        length = np.sqrt(np.sum(step**2, axis=1))
-        along = np.einsum("ij,ij->i", inner, step) / np.maximum(length, 1e-300)
-        half = scales[0].half
-        ok = (z3 > settings.confirm) & (along > settings.confirm_half) & (along > settings.min_ratio * 0.7 * length)
-        for i in np.flatnonzero(ok)[np.argsort(-z[ok], kind="stable")]:
-            p = min(1.0, maximum_p_value(float(z[i]), n, half, "level") * count)
-            if p > alpha:
-                break
-            row = int(scales[0].rows[i])
-            if any(abs(r - row) < half for r in rows):
+    levels = [
+        Level(y - np.median(y), np.square(noise.sd), noise.autocorrelation, 1)
+        for y, noise in zip(channels, noises, strict=True)
+    ]
+    carried = np.ones(len(levels))
+    for stack in zip(*(scales(level) for level in levels), strict=True):
+        level, cells = stack[0]
+        half = cells * level.q
+        start, left, right, even = positions(level, cells, edges, settings.onset)
+        z = np.column_stack([contrasts(own, cells, start, left, right, even)[:, 0] for own, _ in stack])
+        sample = z[: even or None : max(even // 20_000, 1)]
+        if even >= 24 * cells:
+            carried = np.maximum(np.median(np.abs(sample), axis=0) / 0.6745, 1.0)
+        z /= carried
+        correlation = _correlation(sample)
+        total = _as_normal(np.sum(z**2, axis=1), correlation)
+        at = np.flatnonzero(total > threshold(alpha / count, n, half, "level"))
+        if not at.shape[0]:
+            continue
+        checks = np.stack(
+            [
+                own.windows(start[at], left[at], right[at], confirm=True)[1][:, :2] / c
+                for (own, _), c in zip(stack, carried, strict=True)
+            ]
+        )  # (n_channels, n_places, 2)
+        wide, narrow = checks[:, :, 0], checks[:, :, 1]
+        length = np.maximum(np.sqrt(np.sum(wide**2, axis=0)), 1e-300)
+        along = np.sum(wide * narrow, axis=0) / length
+        ok = (_as_normal(length**2, correlation) > settings.confirm) & (along > settings.confirm_half)
+        ok &= along > 0.7 * settings.min_ratio * length
+        for i in at[ok][np.argsort(-total[at[ok]], kind="stable")]:
+            row, before, after = (int(v[i]) * level.q for v in (start + left, left, right))
+            if any(row - before < r < row + after for r in edges[1:-1]):
                 continue
-            change, members = _locate(channels, noises, row, half, level[i], alpha, p)
-            rows.append(change.row)
-            send.append(change.row)
+            p = min(1.0, maximum_p_value(float(total[i]), n, half, "level") * count)
+            change, members = _locate(channels, noises, (row, before, after, half), z[i], alpha, p)
+            insort(edges, change.row)
             found.append((change, members))
     return found
 
 
+def _correlation(z: Floats) -> Floats:
+    """Orthant correlation ``sin(pi/2 E sign(a) sign(b))``, which a few large contrasts do not move."""
+    sign = np.sign(z)
+    correlation = np.asarray(np.sin(0.5 * np.pi * (sign.T @ sign) / max(z.shape[0], 1)))
+    np.fill_diagonal(correlation, 1.0)
+    return correlation
+
+
 def _locate(
-    channels: Sequence[Floats], noises: Sequence[Noise], row: int, half: int, z: Floats, alpha: float, p: float
+    channels: Sequence[Floats],
+    noises: Sequence[Noise],
+    place: tuple[int, int, int, int],
+    z: Floats,
+    alpha: float,
+    p: float,
 ) -> tuple[Change, list[tuple[int, float, float]]]:
     """Location from the summed profile of the channels that moved (each alone at ``alpha / C``, at least the strongest)."""
     order = np.argsort(-np.abs(z), kind="stable")
     limit = float(-norm.ppf(alpha / 2 / len(channels)))
     moved = [int(c) for c in order if abs(z[c]) > limit] or [int(order[0])]
-    start, stop = max(row - half, 0), min(row + half, channels[0].shape[0])
+    row, left, right, half = place
+    start, stop = row - left, min(row + right, channels[0].shape[0])
     total = np.zeros(stop - start)
     sizes = {}
     for c in moved:
@@ -110,7 +142,7 @@ def _locate(
         variance = float(np.mean(np.square(noises[c].sd[start:stop]))) * noises[c].inflation
         total += gain / max(variance, 1e-300)
         sizes[c] = size
-    reach = max(half // 2, 2)
+    reach = max(min(left, right) // 2, 2)
     low, high = max(row - reach - start, 0), min(row + reach + 1 - start, total.shape[0])
     best = low + int(np.argmax(total[low:high]))
     inside = np.flatnonzero(total[low:high] >= total[best] + 2 * np.log(1 - np.sqrt(0.95))) + low

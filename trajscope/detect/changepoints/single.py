@@ -19,7 +19,7 @@ from scipy.ndimage import median_filter
 
 from trajscope.detect.changepoints.locate import Location, locate
 from trajscope.detect.changepoints.noise import Noise, clip_spikes, estimate_noise, innovations, noise_floor
-from trajscope.detect.changepoints.scan import Candidate, Scale, candidates, n_scales, scan_scales
+from trajscope.detect.changepoints.scan import Candidate, Limits, n_scales, scan_scales
 
 __all__ = ["Change", "ChannelScan", "Settings", "scan_channel", "subtract_changes"]
 
@@ -33,9 +33,9 @@ class Settings:
     Attributes
     ----------
     confirm, confirm_half, min_ratio : float
-        See `scan.candidates`.
+        See `scan.Limits`.
     onset : float
-        A window of ``m`` rows on each side is used at row ``s`` only if ``m <= s / onset``.
+        See `scan.scan_scales`.
     passes : int
         Most passes over the scales.
     """
@@ -44,7 +44,9 @@ class Settings:
     confirm_half: float = 1.5
     min_ratio: float = 0.4
     confirm_kink: float = 2.8
-    onset: float = 1.0
+    confirm_kink_half: float = 0.0
+    min_kink_ratio: float = 0.2
+    onset: float = 0.75
     passes: int = 4
 
 
@@ -95,17 +97,11 @@ def subtract_changes(y: Floats, changes: list[Change]) -> Floats:
     return np.asarray(y - np.cumsum(steps[:-1]) - np.cumsum(slope))
 
 
-def _limits(row: int, half: int, others: list[int], n: int) -> tuple[int, int]:
-    start = max([0, row - half, *[r for r in others if r < row]])
-    stop = min([n, row + half, *[r for r in others if r > row]])
-    return start, stop
-
-
-def _accept(y: Floats, found: Candidate, p_value: float, others: list[int], noise: Noise, kind: str) -> Change:
+def _accept(y: Floats, found: Candidate, p_value: float, noise: Noise, kind: str) -> Change:
     """Locate a candidate; a candidate of the mean becomes the kind (step or kink) that leaves the smaller residual."""
-    start, stop = _limits(found.row, found.half, others, y.shape[0])
+    start, stop = found.row - found.left, min(found.row + found.right, y.shape[0])
     variance = float(np.mean(np.square(noise.sd[start:stop]))) * noise.inflation
-    reach = max(found.half // 2, 2)
+    reach = max(min(found.left, found.right) // 2, 2)
     places: dict[str, Location] = {
         k: locate(y, start, stop, k, variance, found.row, reach)
         for k in (("level", "slope") if kind != "variance" else ("variance",))
@@ -115,50 +111,42 @@ def _accept(y: Floats, found: Candidate, p_value: float, others: list[int], nois
     return Change(at.row, at.low, at.high, best, p_value, at.size, found.z, found.half)
 
 
+def limits_for(shares: Mapping[str, float], alpha: float, n: int, settings: Settings) -> dict[str, Limits]:
+    """What each kind must reach at each scale: its share of `alpha`, split evenly over the scales."""
+    count = n_scales(n)
+    level = (settings.confirm, settings.confirm_half, settings.min_ratio)
+    slope = (settings.confirm_kink, settings.confirm_kink_half, settings.min_kink_ratio)
+    return {
+        "slope" if kind == "slope" else "level": Limits(alpha * share / count, *(slope if kind == "slope" else level))
+        for kind, share in shares.items()
+    }
+
+
 def _one_pass(
-    y: Floats,
-    noise: Noise,
-    known: list[Change],
-    shares: Mapping[str, float],
-    settings: Settings,
-    alpha: float,
+    y: Floats, noise: Noise, known: list[Change], shares: Mapping[str, float], settings: Settings, alpha: float
 ) -> list[Change]:
     n = y.shape[0]
     count = n_scales(n)
     rows = sorted(c.row for c in known)
     new: list[Change] = []
-    scales = scan_scales(y, noise, np.array(rows, dtype=np.int64))
+    scales = scan_scales(y, noise, rows, limits_for(shares, alpha, n, settings), onset=settings.onset)
     send: list[int] | None = None
     while True:
         try:
-            scale: Scale = scales.send(send) if send is not None else next(scales)
+            found = scales.send(send) if send is not None else next(scales)
         except StopIteration:
-            break
+            return new
         send = []
-        passed = [
-            (c, min(1.0, c.p_value * count / share))
-            for kind, share in shares.items()
-            for c in candidates(
-                scale,
-                n,
-                alpha * share / count,
-                "slope" if kind == "slope" else "level",
-                confirm=settings.confirm if kind != "slope" else settings.confirm_kink,
-                confirm_half=settings.confirm_half,
-                min_ratio=settings.min_ratio,
-            )
-        ]
-        for found, p_value in sorted(passed, key=lambda pair: (pair[1], -abs(pair[0].z))):
-            if found.half * settings.onset > found.row:
+        for c in sorted(found, key=lambda c: (c.p_value / shares.get(c.kind, 1.0), -abs(c.z))):
+            if any(c.row - c.left < r < c.row + c.right for r in rows):
                 continue
-            if any(abs(r - found.row) < found.half for r in rows):
+            kind = "variance" if "variance" in shares else c.kind
+            change = _accept(y, c, min(1.0, c.p_value * count / shares[kind]), noise, kind)
+            if change.kind != kind:  # what moved this contrast is of the other kind, which has a contrast of its own
                 continue
-            kind = "variance" if "variance" in shares else found.kind
-            change = _accept(y, found, p_value, rows, noise, kind)
             rows.append(change.row)
             new.append(change)
             send.append(change.row)
-    return new
 
 
 def scan_channel(
