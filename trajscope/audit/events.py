@@ -127,7 +127,9 @@ def nonfinite_events(channel: Channel, settings: Settings) -> list[Event]:
             ]
         first, last = int(after[0]), int(after[-1])
     tail = max(1, int(np.ceil(settings.tail * flags.size)))
-    stays = bool(flags[-tail:].all())
+    # A single infinite gradient norm at the end is what a skipped mixed-precision step looks like.
+    tail = max(3, tail) if channel.role == "grad_norm" else tail
+    stays = bool(flags[-tail:].all()) and flags.size >= tail
     words = ", ".join(
         f"{counts[k]} {label}" for k, label in (("nan", "NaN"), ("posinf", "+Inf"), ("neginf", "-Inf")) if counts[k]
     )

@@ -97,6 +97,12 @@ def audit_all(
                 unknown.append(str(refusal))
                 say(f"not judged: {run.id}: {refusal}")
                 continue
+            except Exception as bug:  # one run must not take the others down; alone, it is reported as what it is
+                if not several:
+                    raise
+                failed.append((run.id, f"a bug in trajscope: {type(bug).__name__}: {bug}"))
+                say(f"not judged: {run.id}: {failed[-1][1]}")
+                continue
             verdicts.append(result.verdict)
             link = ""
             if target is not None:

@@ -128,15 +128,19 @@ class Judge:
         return self._with_nonfinite(found)
 
     def _onset(self, confirmed: int, earliest: int, peak: float, scale: float) -> int:
-        """First row after the last one inside the band, not before ``earliest``."""
+        """First row after the last one inside the band, not before ``earliest`` and not after ``confirmed``.
+
+        The level is a median: a single row may lie inside the band while the rule is being met.
+        """
         inside = np.flatnonzero(self.y[earliest : confirmed + 1] >= peak - self.options["band"] * scale)
-        return earliest + (int(inside[-1]) + 1 if inside.size else 0)
+        return min(confirmed, earliest + (int(inside[-1]) + 1 if inside.size else 0))
 
     def _fall(self, onset: int, confirmed: int, stop: int | None) -> Episode:
         o, t, n = self.options, self.track, self.y.size
         last = n if stop is None else stop
         lost = (t.peak - t.level)[confirmed:last]
         bottom = confirmed + int(np.argmax(lost))
+        ratio = t.ratio[confirmed:last][~np.isnan(t.ratio[confirmed:last])]
         peak, scale = float(t.peak[confirmed]), float(t.scale[confirmed])
         first_bad = int(np.argmin(self.y[onset:last])) + onset
         after = min(last, max(first_bad, confirmed) + 2 * int(o["w"]) + 1)
@@ -151,7 +155,7 @@ class Judge:
             confirmed=self._step(confirmed),
             recovery=self._class(onset, stop),
             recovered_step=None if stop is None else self._step(stop),
-            depth=float(np.nanmax(t.ratio[confirmed:last])),
+            depth=float(np.max(ratio)) if ratio.size else math.nan,
             fall=float(np.max(lost) / scale),
             bottom=self._step(bottom),
             width=shape[0],
