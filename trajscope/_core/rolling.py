@@ -106,6 +106,8 @@ def _stats(
 ) -> tuple[Floats, Floats]:
     values = _check(x, window, min_count)
     values = np.where(np.isfinite(values), values, np.nan)
+    if not values.size:
+        return values, values
     if values.size * min(window, values.size) <= _NUMPY_LIMIT:
         window = max(1, min(window, values.size))
         return _numpy_stats(values, window, min(min_count, window), include, prob, want_mad)
