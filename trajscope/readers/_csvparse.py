@@ -163,7 +163,7 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
     Table
     """
     dialect = dialect or sniff(data[:65536].decode("utf-8", errors="replace"))
-    if dialect is None or not data.strip():
+    if dialect is None or not data or data.isspace():
         return Table()
     table = None
     if dialect.delimiter != " " and dialect.width > 0:
