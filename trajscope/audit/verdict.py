@@ -53,12 +53,13 @@ def _undecided(f: Facts) -> str:
     if f.performance is None:
         return "No channel measures performance (name one with --performance NAME:max or NAME:min)."
     rows = int(np.count_nonzero(np.isfinite(f.performance.values)))
-    dynamics = [c for r in ("loss", "grad_norm") for c in f.run.by_role(r)]
+    dynamics = [c for r in ("loss", "grad_norm", "policy_loss", "value_loss") for c in f.run.by_role(r)]
     longest = max((int(np.count_nonzero(np.isfinite(c.values))) for c in dynamics), default=0)
     if not dynamics:
         return "Neither a training loss nor a gradient norm is logged."
     if max(rows, longest) < f.settings.min_rows:
-        return f"Only {max(rows, longest)} rows are logged; {f.settings.min_rows} are needed to call a run healthy."
+        most = max(rows, longest)
+        return f"Only {most} row{'s' * (most != 1)} logged; {f.settings.min_rows} are needed to call a run healthy."
     if f.collapse is not None and f.collapse.kind == "cannot tell":
         return f"{f.performance.name}: {f.collapse.reason}"
     if f.collapse is not None and f.collapse.kind == "not learned":

@@ -85,6 +85,10 @@ def run(args: list[str] | None = None) -> int:
         # The reader of our output has gone away (as `head` does); what is left in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as problem:  # reading wraps its own; what is left is an output that cannot be written
+        where = f"{problem.filename}: " if problem.filename else ""
+        click.echo(f"trajscope: {plain(where)}{problem.strerror or problem}", err=True)
+        return 2
     except Exception as problem:
         if os.environ.get("TRAJSCOPE_DEBUG"):
             raise
