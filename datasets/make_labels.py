@@ -17,8 +17,12 @@ from recorder.outcome import outcome
 from recorder.store import LABELS, data_files, read_meta, read_tables, series, write_checksums
 from recorder.truth import against_twin, first_difference
 
-# Performance channel by domain; both are "bigger is better"
-PERFORMANCE = {"digits": "val/accuracy"}
+# Performance channel by domain, and whether a bigger or a smaller value is better
+PERFORMANCE = {
+    "digits": ("val/accuracy", "max"),
+    "cartpole": ("eval/return", "max"),
+    "transformer": ("val/loss", "min"),
+}
 
 SCHEMA = pa.schema(
     [
@@ -40,7 +44,11 @@ SCHEMA = pa.schema(
         ("recovered_step", pa.int64()),
         ("arm", pa.string()),
         ("domain", pa.string()),
+        ("purpose", pa.string()),
         ("width", pa.int64()),
+        ("lr", pa.float64()),
+        ("grad_noise", pa.float64()),
+        ("entropy_bonus", pa.float64()),
         ("duration", pa.int64()),
         ("ramp", pa.bool_()),
         ("harmed", pa.bool_()),
@@ -65,19 +73,21 @@ def split(seed: int) -> str:
 
 def label(config: dict[str, Any], run: dict[str, Any], twin: dict[str, Any] | None) -> dict[str, Any]:
     """The label of one run from its configuration, its series and its twin's."""
-    steps, values = run[PERFORMANCE[config["domain"]]]
-    y = values.astype(np.float64)
-    last = max(1, round(0.1 * len(y)))
-    row = {name: config.get(name) for name in SCHEMA.names}
+    channel, mode = PERFORMANCE[config["domain"]]
+    sign = 1.0 if mode == "max" else -1.0
+    steps, values = run[channel][0], run[channel][1].astype(np.float64)
+    last = max(1, round(0.1 * len(values)))
+    row = {"purpose": "arms", "grad_noise": 0.0} | {name: config.get(name) for name in SCHEMA.names if name in config}
     row |= {
         "stratum": f"{config['domain']}/{config['model']}/{config['algorithm']}",
         "split": split(config["seed"]),
-        "final": float(np.mean(y[-last:])),
-        **outcome(steps, y),
+        "final": float(np.mean(values[-last:])),
+        **outcome(steps, values, mode),
     }
     if twin is not None:
-        injection, y_twin = config["injection_step"], twin[PERFORMANCE[config["domain"]]][1].astype(np.float64)
-        truth = against_twin(steps, y, y_twin, injection, resolution=1 / config["n_validation"])
+        resolution = config["resolution"] if "resolution" in config else 1 / config["n_validation"]
+        other = sign * twin[channel][1].astype(np.float64)
+        truth = against_twin(steps, sign * values, other, config["injection_step"], resolution)
         row |= vars(truth) | {"first_difference": first_difference(run, twin)}
     return row
 

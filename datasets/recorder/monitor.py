@@ -34,6 +34,12 @@ ROLES: dict[str, str] = {
 }
 
 
+def norm(vector: NDArray[np.float32] | NDArray[np.float64]) -> float:
+    """Euclidean norm, summed in float64."""
+    wide = vector.astype(np.float64, copy=False)
+    return float(np.sqrt(wide @ wide))
+
+
 def cosine(dot: float, norm_a: float, norm_b: float) -> float:
     """Cosine from a dot product and two norms; 0 where a norm is 0, NaN where a norm is not finite."""
     product = norm_a * norm_b

@@ -121,3 +121,85 @@ class MLP:
         g["w1"][...] = x.transpose(0, 2, 1) @ back
         g["b1"][...] = back.sum(axis=1)
         return loss.mean(axis=1), grads
+
+
+@dataclass(frozen=True)
+class CNN:
+    """Two 3 x 3 convolutions (``width / 2`` and ``width`` channels, ReLU), 2 x 2 mean pooling, ten classes."""
+
+    width: int = 32
+
+    @property
+    def name(self) -> str:
+        return f"cnn{self.width}"
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        half = self.width // 2
+        return {
+            "w1": (9, half),
+            "b1": (half,),
+            "w2": (9 * half, self.width),
+            "b2": (self.width,),
+            "w3": (4 * self.width, 10),
+            "b3": (10,),
+        }
+
+    def init(self, rng: np.random.Generator) -> F32:
+        return initial_vector(self.shapes, rng)
+
+    def _forward(self, p: dict[str, F32], x: F32) -> tuple[F32, ...]:
+        """Patches and activations of a batch of shape ``(..., 64)``; convolutions are products with patches."""
+        lead = x.shape[:-1]
+        patches1 = _patches(x.reshape(-1, 8, 8, 1)).reshape(*lead, 36, 9)
+        hidden1 = np.maximum(patches1 @ p["w1"] + p["b1"], 0)
+        patches2 = _patches(hidden1.reshape(-1, 6, 6, hidden1.shape[-1])).reshape(*lead, 16, -1)
+        hidden2 = np.maximum(patches2 @ p["w2"] + p["b2"], 0)
+        pooled = hidden2.reshape(*lead, 2, 2, 2, 2, self.width).mean(axis=(-4, -2)).reshape(*lead, -1)
+        return patches1, hidden1, patches2, hidden2, pooled
+
+    def logits(self, theta: F32, x: F32) -> F32:
+        p = unflatten(theta, self.shapes)
+        out: F32 = self._forward(p, x)[-1] @ p["w3"] + p["b3"]
+        return out
+
+    def micro_gradients(self, theta: F32, x: F32, y: INT) -> tuple[F32, F32]:
+        p = unflatten(theta, self.shapes)
+        patches1, hidden1, patches2, hidden2, pooled = self._forward(p, x)
+        loss, residual = cross_entropy(pooled @ p["w3"] + p["b3"], y)
+        n_micro, b = y.shape
+        residual /= np.float32(b)
+        grads = np.empty((n_micro, len(theta)), np.float32)
+        g = unflatten(grads, self.shapes)
+        g["w3"][...] = pooled.transpose(0, 2, 1) @ residual
+        g["b3"][...] = residual.sum(axis=1)
+        spread = (residual @ p["w3"].T / np.float32(4)).reshape(n_micro, b, 2, 1, 2, 1, self.width)
+        back2 = np.broadcast_to(spread, (n_micro, b, 2, 2, 2, 2, self.width)).reshape(hidden2.shape) * (hidden2 > 0)
+        _weight_gradient(g["w2"], g["b2"], patches2, back2)
+        back1 = _unpatch((back2 @ p["w2"].T).reshape(n_micro * b, 4, 4, 9, -1)).reshape(hidden1.shape)
+        _weight_gradient(g["w1"], g["b1"], patches1, back1 * (hidden1 > 0))
+        return loss.mean(axis=1), grads
+
+
+def _patches(images: F32) -> F32:
+    """All 3 x 3 patches of images ``(n, s, s, c)`` as ``(n, s - 2, s - 2, 9 c)``."""
+    s = images.shape[1] - 2
+    return np.concatenate([images[:, i : i + s, j : j + s] for i in range(3) for j in range(3)], axis=-1)
+
+
+def _unpatch(back: F32) -> F32:
+    """Adjoint of `_patches`: add patches ``(n, s, s, 9, c)`` up to images ``(n, s + 2, s + 2, c)``."""
+    n, s, _, _, c = back.shape
+    images = np.zeros((n, s + 2, s + 2, c), back.dtype)
+    for k in range(9):
+        i, j = divmod(k, 3)
+        images[:, i : i + s, j : j + s] += back[:, :, :, k]
+    return images
+
+
+def _weight_gradient(weight: F32, bias: F32, patches: F32, back: F32) -> None:
+    """Write the gradient of a convolution, per micro-batch."""
+    n_micro = len(back)
+    flat, flat_back = patches.reshape(n_micro, -1, patches.shape[-1]), back.reshape(n_micro, -1, back.shape[-1])
+    weight[...] = flat.transpose(0, 2, 1) @ flat_back
+    bias[...] = flat_back.sum(axis=1)

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from trajscope.detect.collapse import collapse
 
 
-def outcome(steps: NDArray[np.int64], y: NDArray[np.float64]) -> dict[str, Any]:
+def outcome(steps: NDArray[np.int64], values: NDArray[np.float64], mode: str = "max") -> dict[str, Any]:
     """Columns ``outcome``, ``outcome_kind``, ``onset_step``, ``confirmed_step`` and ``recovered_step``.
 
     ``outcome`` is the class of recovery where performance fell (transient, lingering, irrecoverable, undetermined),
     else what the rule says instead (none, not learned, cannot tell). Of several falls it is the gravest.
     """
-    found = collapse(y, steps, mode="max")
+    found = collapse(values, steps, mode=mode)
     return {
         "outcome": found.kind if found.recovery == "none" else found.recovery,
         "outcome_kind": found.kind,

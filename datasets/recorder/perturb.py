@@ -9,7 +9,7 @@ after the event are those of the twin.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +58,19 @@ class Perturbation:
             return self.level
         share = min(1.0, (offset + 1) / self.duration)
         return float(self.level**share) if self.kind in FACTORS else self.level * share
+
+
+@dataclass
+class Event:
+    """A perturbation on its way: when it starts, its own source of chance, a batch that it may hold."""
+
+    perturbation: Perturbation
+    start: int
+    rng: np.random.Generator
+    held: list[tuple[F32, INT]] = field(default_factory=list)
+
+    def now(self, step: int) -> tuple[float | None, Perturbation]:
+        return self.perturbation.strength(step - self.start), self.perturbation
 
 
 FACTORS = {"lr_spike", "loss_scale"}

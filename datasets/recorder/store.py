@@ -117,6 +117,15 @@ def read_tables(path: Path) -> Iterator[tuple[str, pa.Table]]:
             yield table["run"][0].as_py(), table
 
 
+def assemble(parts: list[Path], path: Path) -> None:
+    """Join files of runs into one, sorted by run id, with the metadata of the first."""
+    tables = dict(pair for part in parts for pair in read_tables(part))
+    metas = [read_meta(part) for part in parts]
+    configs = {run: entry["config"] for meta in metas for run, entry in meta["runs"].items()}
+    roles = {c: entry["role"] for meta in metas for c, entry in meta["channels"].items()}
+    write_runs(path, sorted(tables.items()), configs, read_meta(parts[0], "recorder"), roles)
+
+
 def read_meta(path: Path, key: str = "trajscope") -> dict[str, Any]:
     """A JSON entry of the file's metadata."""
     found: dict[str, Any] = json.loads(pq.read_schema(path).metadata[key.encode()])

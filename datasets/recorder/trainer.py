@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from recorder.monitor import GradientMemory, Log, cosine
+from recorder.monitor import GradientMemory, Log, cosine, norm
 from recorder.networks import Network, evaluate, size, unflatten
 from recorder.optimizers import OPTIMIZERS, Optimizer
-from recorder.perturb import BATCH, GRADIENT, STATE, Perturbation
+from recorder.perturb import BATCH, GRADIENT, STATE, Event, Perturbation
 
 F32 = NDArray[np.float32]
 INT = NDArray[np.int64]
@@ -57,6 +57,7 @@ class Settings:
     beta: float = 0.9
     eval_every: int = 5
     clip: float = float("inf")
+    grad_noise: float = 0.0  # relative, at every step of the run: an assigned noise level
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Trainer:
     settings: Settings
     theta: F32
     rng: np.random.Generator
+    noise_rng: np.random.Generator
     step: int = 0
     order: INT = field(default_factory=lambda: np.zeros(0, np.int64))
     memory: GradientMemory = field(default_factory=GradientMemory)
@@ -76,7 +78,7 @@ class Trainer:
     def start(cls, net: Network, optimizer: str, settings: Settings, seed: int) -> Trainer:
         rng = np.random.default_rng(seed)
         opt = OPTIMIZERS[optimizer](d=size(net.shapes), beta=settings.beta)
-        return cls(net, opt, settings, net.init(rng), rng)
+        return cls(net, opt, settings, net.init(rng), rng, np.random.default_rng([seed, 1]))
 
     def parameter_views(self, vector: F32 | None = None) -> dict[str, F32]:
         return unflatten(self.theta if vector is None else vector, self.net.shapes)
@@ -118,6 +120,8 @@ class Trainer:
         log.add("train/micro_sum_norm", t, float(micro.sum()))
         log.add("train/micro_sum_norm2", t, float(micro @ micro))
 
+        if s.grad_noise:
+            gradient = GRADIENT["grad_noise"](gradient, s.grad_noise, self.noise_rng)
         if event and level is not None and p and p.kind in GRADIENT:
             gradient = GRADIENT[p.kind](gradient, level, event.rng)
         g = gradient.astype(np.float64)
@@ -142,25 +146,6 @@ class Trainer:
         log.add("train/update_norm", t, norm(change))
         log.add("train/param_norm", t, norm(self.theta))
         self.theta = self.theta + change
-
-
-@dataclass
-class Event:
-    """A perturbation on its way: when it starts, its own source of chance, a batch that it may hold."""
-
-    perturbation: Perturbation
-    start: int
-    rng: np.random.Generator
-    held: list[tuple[F32, INT]] = field(default_factory=list)
-
-    def now(self, step: int) -> tuple[float | None, Perturbation]:
-        return self.perturbation.strength(step - self.start), self.perturbation
-
-
-def norm(vector: NDArray[np.float32] | NDArray[np.float64]) -> float:
-    """Euclidean norm, summed in float64."""
-    wide = vector.astype(np.float64, copy=False)
-    return float(np.sqrt(wide @ wide))
 
 
 def record_seed(

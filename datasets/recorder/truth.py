@@ -2,7 +2,8 @@
 
 ``y`` is the performance channel at the evaluations (bigger is better), of the run and of its same-seed twin. The
 deficit is twin minus run at the same evaluation; ``sd`` is the standard deviation of the twin's evaluations from the
-injection on, never below the resolution of one evaluation (one validation example for an accuracy).
+injection on about a quadratic in the step (a twin that still learns is not noisy for that), never below the resolution
+of one evaluation (one validation example for an accuracy).
 
 harmed          median of the last 10 % of evaluations more than 5 sd below the twin's
 fell            at least one evaluation after the injection more than 5 sd below the twin's
@@ -62,7 +63,7 @@ def against_twin(
     """
     after = steps >= injection
     last = max(1, round(LAST_SHARE * len(steps)))
-    sd = max(float(np.std(y_twin[after])), resolution)
+    sd = max(float(np.std(y_twin[after] - trend(steps[after], y_twin[after]))), resolution)
     deficit = np.where(np.isfinite(y), y_twin - y, np.inf) / sd
     end = float(np.median(y_twin[-last:]) - np.median(np.where(np.isfinite(y), y, -np.inf)[-last:])) / sd
     far = after & (deficit > HARM_SD)
@@ -82,6 +83,14 @@ def against_twin(
         max_deficit=float(deficit[after].max()),
         twin_sd=sd,
     )
+
+
+def trend(steps: NDArray[np.int64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Least-squares quadratic in the step."""
+    t = (steps - steps.mean()) / max(1.0, float(np.ptp(steps)))
+    basis = np.stack([np.ones_like(t), t, t**2], axis=1)
+    fitted: NDArray[np.float64] = basis @ np.linalg.lstsq(basis, y, rcond=None)[0]
+    return fitted
 
 
 def first_difference(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import make_labels
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import record_digits
-from recorder import plans, store
+from recorder import batch, plans, store
 from recorder.trainer import Digits, record_seed
 
 
@@ -46,7 +47,15 @@ def test_twins_are_identical_to_the_bit_before_injection(datasets: Path, labels)
 
 
 def test_labels_are_what_the_script_computes(datasets: Path, labels) -> None:
-    assert make_labels.labels(datasets).equals(labels)
+    again = make_labels.labels(datasets)
+    assert again.schema.equals(labels.schema)
+    for name in labels.column_names:
+        if pa.types.is_floating(labels.schema.field(name).type):  # sums may round otherwise on another processor
+            np.testing.assert_allclose(
+                again[name].to_numpy(), labels[name].to_numpy(), rtol=1e-6, atol=1e-9, err_msg=name
+            )
+        else:
+            assert again[name].equals(labels[name]), name
 
 
 def test_checksums_cover_every_file(datasets: Path) -> None:
@@ -66,8 +75,10 @@ def test_files_hold_one_row_group_a_run_in_order(datasets: Path) -> None:
             assert table.schema.equals(store.SCHEMA)
             codes = table["run"].combine_chunks()
             assert len(codes.dictionary) == 1
-            keys = list(zip(table["channel"].to_pylist(), table["step"].to_pylist(), strict=True))[:3000]
-            assert keys == sorted(keys)
+            names, step = table["channel"].combine_chunks(), table["step"].to_numpy()
+            assert names.dictionary.to_pylist() == sorted(names.dictionary.to_pylist())
+            change = np.diff(names.indices.to_numpy())
+            assert ((change == 1) | ((change == 0) & (np.diff(step) > 0))).all()
             runs.append(run)
         assert runs == sorted(meta["runs"])
         assert len(json.dumps(meta)) < 2_000_000
@@ -75,11 +86,11 @@ def test_files_hold_one_row_group_a_run_in_order(datasets: Path) -> None:
 
 @pytest.mark.parametrize("arm", ["control", "lr_x100"])
 def test_recorder_reproduces_an_arm(datasets: Path, arm: str) -> None:
-    plan, data = plans.PLANS["adam"], Digits.load()
+    (plan,), data = plans.PLANS["adam"], Digits.load()
     made_with, here = store.read_meta(datasets / "digits/adam.parquet", "recorder"), store.versions()
     run = plan.run_id(0, arm)
     if made_with == here:
-        assert record_digits.check(run, datasets, data)
+        assert batch.check_run(run, datasets / "digits", plans.PLANS, record_digits.recording())
     else:  # another processor rounds differently, and training amplifies it: only the first steps can agree
         log = record_seed(plan.net, plan.optimizer, plan.settings, 0, {arm: plan.arms[arm]}, data)[arm]
         committed = next(t for r, t in store.read_tables(datasets / "digits/adam.parquet") if r == run)
@@ -88,7 +99,7 @@ def test_recorder_reproduces_an_arm(datasets: Path, arm: str) -> None:
 
 
 def test_recording_twice_gives_the_same_bits() -> None:
-    plan, data = plans.PLANS["sgd_momentum"], Digits.load()
+    (plan,), data = plans.PLANS["sgd_momentum"], Digits.load()
     arms = {name: plan.arms[name] for name in ("control", "grad_noise_10")}
     settings = plans.Settings(lr=0.05, steps=60, fork=30)
     first, second = (record_seed(plan.net, "sgd_momentum", settings, 3, arms, data) for _ in range(2))

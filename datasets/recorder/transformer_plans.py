@@ -1,0 +1,99 @@
+"""Recording plans of the transformer domain. Needs torch only to run them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from recorder.arms import CONTROL, Arms
+from recorder.networks import size
+from recorder.perturb import DATA, OPTIMIZATION, PARAMETRIC, SIGNAL, Perturbation
+from recorder.transformer import MICRO, Settings, Transformer
+
+RESOLUTION = 0.005  # floor of a twin's sd, in nats
+
+HARM: Arms = {CONTROL: None, "lr_x100": Perturbation(OPTIMIZATION, "lr_spike", 3, 100, 10)}
+OTHERS: Arms = {
+    "lr_x10": Perturbation(OPTIMIZATION, "lr_spike", 1, 10, 10),
+    "lr_x30": Perturbation(OPTIMIZATION, "lr_spike", 2, 30, 10),
+    "momentum_0": Perturbation(OPTIMIZATION, "momentum", 1, 0.0, 30),
+    "momentum_999": Perturbation(OPTIMIZATION, "momentum", 3, 0.999, 30),
+    "state_loss_1": Perturbation(OPTIMIZATION, "state_loss", 1, 1, 1),
+    "state_loss_2": Perturbation(OPTIMIZATION, "state_loss", 2, 2, 1),
+    "state_loss_3": Perturbation(OPTIMIZATION, "state_loss", 3, 3, 1),
+    "token_noise_20": Perturbation(DATA, "token_noise", 1, 0.2, 30),
+    "token_noise_50": Perturbation(DATA, "token_noise", 2, 0.5, 30),
+    "token_noise_100": Perturbation(DATA, "token_noise", 3, 1.0, 30),
+    "label_shuffle_30": Perturbation(DATA, "label_shuffle", 3, 1, 30),
+    "repeat_30": Perturbation(DATA, "repeat_batch", 3, 1, 30),
+    "param_noise_03": Perturbation(PARAMETRIC, "param_noise", 1, 0.3, 1),
+    "param_noise_1": Perturbation(PARAMETRIC, "param_noise", 2, 1.0, 1),
+    "param_noise_3": Perturbation(PARAMETRIC, "param_noise", 3, 3.0, 1),
+    "label_noise_20": Perturbation(SIGNAL, "label_noise", 1, 0.2, 30),
+    "label_noise_50": Perturbation(SIGNAL, "label_noise", 2, 0.5, 30),
+    "label_noise_100": Perturbation(SIGNAL, "label_noise", 3, 1.0, 30),
+    "grad_noise_10": Perturbation(SIGNAL, "grad_noise", 2, 10.0, 30),
+    "loss_sign": Perturbation(SIGNAL, "loss_scale", 3, -1.0, 10),
+}
+RAMPS: Arms = {
+    f"ramp_{name}_{end}": Perturbation(axis, kind, severity, level, 150, ramp=True)
+    for name, axis, kind, levels in (
+        ("lr", OPTIMIZATION, "lr_spike", (3.0, 200.0)),
+        ("token", DATA, "token_noise", (0.2, 1.0)),
+        ("label", SIGNAL, "label_noise", (0.2, 1.0)),
+    )
+    for severity, (end, level) in enumerate(zip(("short", "full"), levels, strict=True), 1)
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs of one width and setting; see `recorder.plans.Plan`."""
+
+    arms: Arms
+    seeds: tuple[int, ...]
+    settings: Settings = field(default_factory=Settings)
+    purpose: str = "arms"
+    channels: tuple[str, ...] = ()
+    net: Transformer = field(default_factory=Transformer)
+
+    def run_id(self, seed: int, arm: str) -> str:
+        return f"transformer-{self.net.name}-adam-s{seed:03d}-{arm}"
+
+    def config(self, seed: int, arm: str) -> dict[str, Any]:
+        """What a user would find in the run's configuration, and the declared event."""
+        s, p = self.settings, self.arms[arm]
+        return {
+            "domain": "transformer",
+            "purpose": self.purpose,
+            "model": self.net.name,
+            "width": self.net.width,
+            "algorithm": "adam",
+            "seed": seed,
+            **asdict(s),
+            "micro_batches": MICRO,
+            "n_parameters": size(self.net.shapes),
+            "resolution": RESOLUTION,
+            "arm": arm,
+            "axis": p.axis if p else None,
+            "perturbation": p.kind if p else None,
+            "severity": p.severity if p else 0,
+            "level": p.level if p else None,
+            "duration": p.duration if p else None,
+            "ramp": p.ramp if p else False,
+            "injection_step": s.fork if p else None,
+            "twin": self.run_id(seed, CONTROL) if p else None,
+        }
+
+
+def seeds(low: int, high: int) -> tuple[int, ...]:
+    return tuple(range(low, high))
+
+
+WIDTHS: Arms = HARM | {name: OTHERS[name] for name in ("lr_x10", "lr_x30", "label_noise_100")}
+FILES: dict[str, tuple[Plan, ...]] = {
+    "tf64": (Plan(HARM, seeds(0, 32)), Plan({CONTROL: None}, seeds(32, 40))),
+    "tf64-ramps": (Plan(RAMPS, seeds(0, 10), Settings(fork=100), "ramp"),),
+    "tf64-axes": (Plan(OTHERS, seeds(0, 3)),),
+    "tf32-tf128": tuple(Plan(WIDTHS, seeds(0, 3), purpose="width", net=Transformer(w)) for w in (32, 128)),
+}
