@@ -1,6 +1,6 @@
 """Verdicts and onsets of the audit on the recorded runs, with the same-seed twin as truth.
 
-    python tests/proofs/audit_recorded.py [--domain digits] [--split test]
+    python tests/proofs/audit_recorded.py [--domain digits] [--split heldout]
 
 Truth (columns of ``datasets/labels.parquet``, computed from the twin by ``datasets/make_labels.py``): *harmed*, the
 median of the last 10 % of evaluations lies more than 5 of the twin's evaluation sd below the twin's; *recovered*, it
@@ -21,6 +21,10 @@ from trajscope.audit.run import audit
 from trajscope.history.datasets import load_dataset
 
 
+#: Groups of runs with one event at one step, and their controls.
+PURPOSES = ("arms", "width", "clip")
+
+
 def interval(k: int, n: int) -> tuple[float, float]:
     """Clopper-Pearson 95 % interval of a share."""
     low = 0.0 if k == 0 else float(beta.ppf(0.025, k, n - k + 1))
@@ -39,14 +43,15 @@ def truth(row: pd.Series) -> str:
     return "between" if row["fell"] else "unharmed"
 
 
-def judge(domain: str, split: str | None, match: str) -> Iterator[dict[str, object]]:
-    """Audit every injected run and every control of a domain."""
+def judge(domain: str, split: str, match: str) -> Iterator[dict[str, object]]:
+    """Audit every injected run and every control of a domain (not the grids over learning rates and noise levels)."""
     data = load_dataset(domain)
     labels = data.labels
-    if split:
+    labels = labels[labels["purpose"].isin(PURPOSES)]
+    if split != "all":
         labels = labels[labels["split"] == split]
     for _, row in labels.iterrows():
-        if match not in str(row["run"]) or (pd.notna(row["twin"]) and pd.isna(row["injection_step"])):
+        if match not in str(row["run"]):
             continue
         result = audit(data.run(str(row["run"])))
         first = min((e.step for e in result.events if e.severity in ("fail", "watch")), default=np.nan)
@@ -67,7 +72,7 @@ def judge(domain: str, split: str | None, match: str) -> Iterator[dict[str, obje
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domain", default="digits")
-    parser.add_argument("--split", default=None)
+    parser.add_argument("--split", default="heldout", choices=["heldout", "calibration", "all"])
     parser.add_argument("--match", default="", help="only runs whose id contains this")
     parser.add_argument("--misses", action="store_true", help="list the runs judged otherwise than the twin says")
     options = parser.parse_args()
