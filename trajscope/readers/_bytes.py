@@ -147,5 +147,7 @@ def head_text(head: bytes) -> str:
     """
     body, _ = clean_bytes(head)
     text = body.decode("utf-8", errors="replace")
-    control = sum(c < " " and c not in "\t\n\r\x0b\x0c\x1b\b" for c in text) + text.count("\ufffd")
-    return "" if control > 0.01 * len(text) + 1 or (b"\0" in head[:8] and _wide_encoding(head) is None) else text
+    strange = sum(c < " " and c not in "\t\n\r\x0b\x0c\x1b\b" for c in text) + text.count("\ufffd")
+    if _wide_encoding(head) is None:
+        strange += head.rstrip(b"\0").count(0)
+    return "" if strange > 0.01 * len(text) + 1 else text

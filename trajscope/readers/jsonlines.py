@@ -12,6 +12,7 @@ One file is one run. What is special:
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,12 +24,17 @@ from trajscope.history import Problem, Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._jsonlines import Records, fast_table, parse_records, records_table
 from trajscope.readers._table import Column, Table, iso_time, looks_like_log, table_source
-from trajscope.readers.base import Reader, ReadOptions
+from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions
 from trajscope.readers.delimited import sidecar_config
 
 __all__ = ["READER", "JsonLines"]
 
 _SUFFIXES = (".jsonl", ".json", ".ndjson", ".txt", ".log", "")
+_SETTINGS = (
+    "hparams*.json", "config*.json", "params*.json", "args*.json", "package*.json", "meta_data_*.json",
+    "tokenizer*.json", "*_config.json", "*_results.json", "wandb-summary.json", "wandb-metadata.json",
+)  # fmt: skip
+_WEB_EXPORT = re.compile(r"\[\s*\[\s*[\d.eE+]+\s*,\s*\d+\s*,")
 _PREFIX_TIME = re.compile(r"\[?(\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _KEYS = re.compile(r'"([^"\\]{1,120})"\s*:')
 #: Keys of an MMEngine training row that its validation rows lack.
@@ -43,22 +49,26 @@ class JsonLines(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """Text whose first record has the keys of a log."""
-        if path.suffix.lower() not in _SUFFIXES:
+        suffix = path.suffix.lower()
+        if suffix not in _SUFFIXES or any(fnmatch.fnmatch(path.name, p) for p in _SETTINGS):
             return False
-        if not head and path.suffix.lower() in (".jsonl", ".ndjson"):
+        lines = suffix in (".jsonl", ".ndjson")
+        if not head and lines:
             return True
         text = head_text(head)
-        start = text.find("{")
         body = text.lstrip()
-        if body[:1] == "[" and re.match(r"\[\s*\[\s*[\d.eE+]+\s*,\s*\d+\s*,", body):
+        if _WEB_EXPORT.match(body):
             return True
+        start = text.find("{")
         if start < 0 or (body[0] not in "{[" and "|" not in text[:start] and not _PREFIX_TIME.match(body)):
             return False
-        if path.suffix.lower() in (".jsonl", ".ndjson"):
+        if lines:
             return True
+        if suffix == ".json" and body[0] == "{" and len(head) < HEAD_BYTES and body.count("\n{") == 0:
+            return False  # one object alone: settings or a result, no series
         first = text[start:].split("\n")[0].strip()
-        many = body[0] == "[" or first.count("{") == first.count("}") or len(first) > len(text) // 2
-        return many and len(first) > 1 and looks_like_log([k.rsplit("/", 1)[-1] for k in _KEYS.findall(text[start:])])
+        whole = body[0] == "[" or first.count("{") == first.count("}") or len(head) >= HEAD_BYTES
+        return whole and len(first) > 1 and looks_like_log([k.rsplit("/", 1)[-1] for k in _KEYS.findall(text[start:])])
 
     def group(self, files: Sequence[Path]) -> list[list[Path]]:
         """One run a file; MMEngine's two copies of one log are one run."""
