@@ -20,7 +20,6 @@ from scipy.stats import beta
 from trajscope.audit.run import audit
 from trajscope.history.datasets import load_dataset
 
-
 #: Groups of runs with one event at one step, and their controls.
 PURPOSES = ("arms", "width", "clip")
 
@@ -96,9 +95,7 @@ def main() -> None:
     )
     if options.misses:
         for _, m in pd.concat(misses).iterrows():
-            print(
-                f"{m['run']} [{m['arm']}] truth {m['truth']}, {m['verdict']}: {m['reason']} (deficit {m['deficit']:.2f})"
-            )
+            print(f"{m['run']}: {m['truth']}, judged {m['verdict']}: {m['reason']} (deficit {m['deficit']:.2f})")
 
 
 if __name__ == "__main__":
