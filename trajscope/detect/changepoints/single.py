@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
+from trajscope.detect.changepoints.kinks import segment_kink
 from trajscope.detect.changepoints.locate import Location, locate
 from trajscope.detect.changepoints.noise import Noise, clip_spikes, estimate_noise, innovations, noise_floor
-from trajscope.detect.changepoints.scan import Candidate, Limits, n_scales, scan_scales
+from trajscope.detect.changepoints.scan import Candidate, Limits, maximum_p_value, n_scales, scan_scales
 
 __all__ = ["Change", "ChannelScan", "Settings", "scan_channel", "subtract_changes"]
 
@@ -36,6 +38,10 @@ class Settings:
         See `scan.Limits`.
     onset : float
         See `scan.scan_scales`.
+    least_segment : int
+        Fewest rows of a segment for `kinks.segment_kink`.
+    kink_lead, kink_bent : float
+        Its two margins: twice the log likelihood ratio over the best smooth shape, curvature of a side in sd.
     passes : int
         Most passes over the scales.
     """
@@ -47,7 +53,10 @@ class Settings:
     confirm_kink_half: float = 0.0
     min_kink_ratio: float = 0.2
     onset: float = 0.75
-    passes: int = 4
+    least_segment: int = 48
+    kink_lead: float = 1.0
+    kink_bent: float = 3.0
+    passes: int = 6
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,31 @@ def _one_pass(
             send.append(change.row)
 
 
+def _segment_kinks(
+    y: Floats, noise: Noise, known: list[Change], share: float, alpha: float, settings: Settings
+) -> list[Change]:
+    """Kinks of whole segments (`kinks`): at most one a segment and call."""
+    new = []
+    edges = [0, *sorted(c.row for c in known), y.shape[0]]
+    for start, stop in pairwise(edges):
+        length = stop - start
+        if length < settings.least_segment:
+            continue
+        cells = min(length, 128)
+        bounds = start + np.linspace(0, length, cells + 1).astype(np.int64)
+        means = np.add.reduceat(y[:stop], bounds[:-1]) / np.diff(bounds)
+        variance = float(np.mean(np.square(noise.sd[start:stop]))) * noise.inflation
+        found = segment_kink(means, variance * cells / length)
+        if found is None or found.lead < settings.kink_lead or found.bent > settings.kink_bent:
+            continue
+        p_value = min(1.0, maximum_p_value(found.z, length, length // 4, "slope") * (len(edges) - 1) / share)
+        if p_value > alpha:
+            continue
+        at = locate(y, start, stop, "slope", variance, int(bounds[found.cell]), max(length // 10, 4))
+        new.append(Change(at.row, at.low, at.high, "slope", p_value, at.size, found.z, length // 2))
+    return new
+
+
 def scan_channel(
     y: Floats, *, alpha: float, shares: Mapping[str, float], settings: Settings | None = None
 ) -> ChannelScan:
@@ -172,6 +206,8 @@ def scan_channel(
     noise = estimate_noise(clipped, floor=floor)
     for _ in range(settings.passes if mean_shares else 0):
         new = _one_pass(clipped, noise, changes, mean_shares, settings, alpha)
+        if not new and "slope" in mean_shares:
+            new = _segment_kinks(clipped, noise, changes, mean_shares["slope"], alpha, settings)
         if not new:
             break
         changes = sorted([*changes, *new], key=lambda c: c.row)
