@@ -19,6 +19,7 @@ subtracted again (a running sum over a spike of 1e9 leaves 1e-7 behind for ever)
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from typing import Any
 
@@ -44,6 +45,9 @@ MAD_TO_SD = 1.4826
 
 _NUMPY_LIMIT = 4_000_000
 """Cells (rows x window) up to which the numpy path is taken: about 0.15 s, less than loading a cached kernel."""
+
+_LIST_WINDOW = 64
+"""Window from which one sorted list is quicker than sorting every window."""
 
 _HEAP_LIMIT = 50_000
 """Rows up to which the expanding median runs in plain Python: about 0.1 s."""
@@ -101,6 +105,28 @@ def _numpy_stats(
     return location, mad
 
 
+def _sorted_list_quantile(values: Floats, window: int, min_count: int, include: bool, prob: float) -> Floats:
+    """Quantile by one sorted list that a row enters and leaves by bisection: about 2 us a row whatever the window."""
+    listed = values.tolist()
+    ordered: list[float] = []
+    out = np.full(values.size, np.nan)
+    for t, value in enumerate(listed):
+        if include and value == value:
+            bisect.insort(ordered, value)
+        count = len(ordered)
+        if count >= min_count:
+            at = prob * (count - 1)
+            low = int(at)
+            weight = at - low
+            out[t] = ordered[low] * (1 - weight) + ordered[min(low + 1, count - 1)] * weight
+        if not include and value == value:
+            bisect.insort(ordered, value)
+        leaving = t + include - window
+        if leaving >= 0 and listed[leaving] == listed[leaving]:
+            del ordered[bisect.bisect_left(ordered, listed[leaving])]
+    return out
+
+
 def _stats(
     x: ArrayLike, window: int, min_count: int, include: bool, prob: float, want_mad: bool
 ) -> tuple[Floats, Floats]:
@@ -109,6 +135,9 @@ def _stats(
     if not values.size:
         return values, values
     if values.size * min(window, values.size) <= _NUMPY_LIMIT:
+        if not want_mad and window >= _LIST_WINDOW:
+            location = _sorted_list_quantile(values, window, min_count, include, prob)
+            return location, location
         window = max(1, min(window, values.size))
         return _numpy_stats(values, window, min(min_count, window), include, prob, want_mad)
     from trajscope._core._rolling_kernels import trailing_order_stats
