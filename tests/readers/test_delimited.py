@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from trajscope.errors import InputError
 from trajscope.history import Run
 from trajscope.readers import read_run, scan_runs
+from trajscope.readers._bytes import clean_bytes
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import parse_delimited, sniff
 
@@ -377,7 +378,7 @@ def test_truncation_at_every_byte_keeps_the_rows_before(write: Write) -> None:
 @given(position=st.integers(0, len(CLEAN) - 1), byte=st.integers(0, 255))
 def test_a_changed_byte_never_raises_and_costs_at_most_its_row(write: Write, position: int, byte: int) -> None:
     path = write("a.csv", CLEAN[:position] + bytes([byte]) + CLEAN[position + 1 :])
-    data = parse_delimited(path.read_bytes().replace(b"\0", b""), "a.csv")
+    data = parse_delimited(clean_bytes(path.read_bytes())[0], "a.csv")
     run = read_run(path)
     if position >= CLEAN.index(b"\n") + 1 and byte not in (0x22,):
         assert len(data) >= 10
