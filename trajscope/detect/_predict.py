@@ -7,8 +7,9 @@ For a series *y* (already on the scale of its role: log, asinh or as logged), ev
     m_t &= \mathrm{med}_{20}(y) + 10.5\,\hat b_t\,\Bigl(1 - 2\,\tfrac{\mathrm{se}^2}{d_t^2}\Bigr)_+ ,\quad
            d_t = \mathrm{med}_{10}(y)_t - \mathrm{med}_{10}(y)_{t-10},\quad \hat b_t = d_t/10 \\
     r_t &= y_t - m_t, \qquad e_t = r_t - \hat\varphi_t\, \psi(r_{t-1}) \\
-    s_t &= \max(1.4826\,\mathrm{MAD}_{100}(e),\; 0.8 \cdot 1.4826\,\mathrm{MAD}_{20}(e),\; \text{floor}) \\
-    T_t &= z \cdot \max\bigl(1,\; q_{0.98}(|e|) / (2.33\, s_t)\bigr)^2
+    s_t &= \max\{1.4826\,\mathrm{MAD}_{100}(e),\; 0.8 \cdot 1.4826\,\mathrm{MAD}_{20}(e),\;
+           0.6\,\mathrm{rms}_{100}(e),\; \text{floor}\} \\
+    T_t &= z \cdot \max\{1,\; q / (1.1 \cdot 2.33)\}^3
 
 * the slope between two half windows corrects the lag of the median; it is shrunk to nothing (positive-part
   James-Stein) where it is not distinguishable from noise, so that white noise pays little for it;
@@ -16,15 +17,20 @@ For a series *y* (already on the scale of its role: log, asinh or as logged), ev
   Kettenring 1972), so that under AR(0.9) a spike is judged against the innovations, 0.44 of the marginal sd;
   :math:`\psi` clips at 2 s, so that a spike does not predict another one;
 * *e* is the residual about the causal trend, whitened, so its MAD needs no correction for autocorrelation;
-* the tail factor compares the 98 % quantile of \|e\| over the last 1,000 rows with a normal's: it is 1 on normal
-  noise, about 1.7 on t(3), where z = 6 becomes 17;
-* with fewer than 20 residuals the scale is their root mean square (if larger) and the threshold at least Student's t
-  quantile at 1 - 1e-5: with 5 rows only a jump of some 20 sd counts.
+* *q* is the 99 % quantile of :math:`-e/s` over the last 1,000 rows, that is of the side on which spikes are not
+  looked for: it measures the tail of the noise without being inflated by the spikes themselves (less its standard
+  error). It is 2.33 for normal noise and 3.9 for t(3), where z = 5.5 becomes 20. Two-sided search takes the tail of
+  \|e\|;
+* with fewer than 20 residuals the scale is at least their root mean square; with fewer than 100 the threshold is at
+  least the 1 - 1e-5 quantile of Student's t on max(min(n, 7), n/3) degrees of freedom, since neither scale nor tail
+  is known yet: with 5 rows only a jump of some 20 sd counts, with 20 rows one of 10.
 
-Rows that were flagged are left out of the history and the pass is repeated until the flags stay; a run of more than
-`LONG_RUN` flagged rows is a new level, which stays in (a frozen reference would flag for ever).
+Rows beyond 4.5 s are left out of the history and the pass is repeated until they stay the same; a run of more than
+`LONG_RUN` of them is a new level, which enters the history (a frozen reference would flag for ever). That a run ends
+is known up to five rows later: this is the one look ahead, and it touches only which earlier rows count as history.
 
-Limits: shifts of variance are learned within about ten rows; a seasonal or quantised series has the scale floor only.
+Limits: a change of variance is learned within about ten rows; noise with tails like t(3) on both sides still gives
+about one flag in a thousand rows (``tests/proofs/spikes.py`` states the rates).
 """
 
 from __future__ import annotations
@@ -38,6 +44,7 @@ from scipy import stats
 from trajscope._core.rolling import (
     MAD_TO_SD,
     trailing_count,
+    trailing_mean_std,
     trailing_median,
     trailing_median_mad,
     trailing_quantile,
@@ -52,13 +59,16 @@ LONG_RUN = 5
 """Flagged rows in a row from which they are a new level and enter the history."""
 
 _HALF = 10  # rows of a half window of the location
+_SHORT = 20  # residuals below which the short-history rule holds
+_YOUNG = 100  # residuals below which the tail of the noise is not known yet
+_SHORT_LEVEL = 1e-5  # one-sided level of a row under the short-history rule
+_RMS_SHARE = 0.6  # of the root mean square below which a MAD is not believed (quantised series have MAD 0)
 _TAIL_PROB = 0.99
 _NORMAL_TAIL = 2.326  # P(N <= 2.326) = 0.99
-_TAIL_ERROR = 1.6
-_TAIL_POWER = 1
-_SUSPECT = 4.5
-_SHORT = 20  # residuals below which the short-history rule holds
-_SHORT_LEVEL = 1e-5  # one-sided level of a row under the short-history rule
+_TAIL_ERROR = 1.6  # relative sd of a 99 % quantile of n normals, times sqrt(n)
+_TAIL_FREE = 1.1  # tails up to this many times a normal's pass for normal
+_TAIL_POWER = 3
+_SUSPECT = 4.5  # robust sd from which a row is left out of the history
 _PASSES = 6
 
 
@@ -105,7 +115,8 @@ def _location(y: Floats) -> Floats:
     se2 = 1.57 * noise**2 * 2 / _HALF  # variance of a median: pi/2 of that of a mean
     shrink = np.clip(1 - 2 * np.divide(se2, d**2, out=np.ones(y.size), where=d != 0), 0, 1)
     drift = np.nan_to_num(d / _HALF * (_HALF + 0.5) * shrink)
-    return middle + drift
+    out: Floats = middle + drift
+    return out
 
 
 def _lag_one(r: Floats, window: int) -> Floats:
@@ -117,7 +128,8 @@ def _lag_one(r: Floats, window: int) -> Floats:
     phi = np.divide(plus - minus, total, out=np.zeros(r.size), where=total > 0)
     n = np.maximum(trailing_count(r, window), 1)
     phi[np.abs(phi) < 2 / np.sqrt(n)] = 0.0
-    return np.clip(phi, -0.95, 0.95)
+    clipped: Floats = np.clip(phi, -0.95, 0.95)
+    return clipped
 
 
 def _beyond(e: Floats, level: Floats, side: str) -> Bools:
@@ -142,24 +154,20 @@ def _one_pass(
     history = trailing_count(e_kept, window)
     long = MAD_TO_SD * trailing_median_mad(e_kept, window, min_count=3)[1]
     short = 0.8 * MAD_TO_SD * trailing_median_mad(e_kept, _SHORT, min_count=3)[1]
-    scale = np.fmax(np.fmax(long, short), floor)
+    mean, std = trailing_mean_std(e_kept, window, min_count=1)
+    rms = np.where(history < _SHORT, 1.0, _RMS_SHARE) * np.hypot(mean, std)
+    scale = np.fmax(np.fmax(long, short), np.fmax(rms, floor))
     u = np.divide(e_kept, scale, out=np.full(y.size, np.nan), where=(scale > 0) & (history >= _SHORT))
     if sides == "both":
         tail = trailing_quantile(np.abs(u), tail_window, 2 * _TAIL_PROB - 1, min_count=_SHORT)
     else:
-        tail = trailing_quantile(u if sides == "up" else -u, tail_window, _TAIL_PROB, min_count=_SHORT)
+        tail = trailing_quantile(-u if sides == "up" else u, tail_window, _TAIL_PROB, min_count=_SHORT)
     n_tail = np.maximum(trailing_count(u, tail_window), 1)
-    weight = np.fmax(tail / _NORMAL_TAIL / (1 + _TAIL_ERROR / np.sqrt(n_tail)), 1.0)
+    weight = np.fmax(tail / (_NORMAL_TAIL * _TAIL_FREE * (1 + _TAIL_ERROR / np.sqrt(n_tail))), 1.0)
     threshold = z * weight**_TAIL_POWER
-    few = np.flatnonzero(history < _SHORT)
-    if few.size:
-        squares = np.nancumsum(e_kept[: few[-1] + 1] ** 2)  # early rows: the window reaches back to the start
-        count = np.maximum(history[few], 1)
-        before = np.where(few > 0, squares[np.maximum(few - 1, 0)], 0.0)
-        early = few < window
-        rms = np.sqrt(np.where(early, before / count, 0.0))
-        scale[few] = np.fmax(scale[few], rms)
-        threshold[few] = np.maximum(threshold[few], stats.t.ppf(1 - _SHORT_LEVEL, count))
+    few = history < _YOUNG
+    freedom = np.maximum(np.minimum(history[few], _SHORT // 3 + 1), history[few] / 3)
+    threshold[few] = np.maximum(threshold[few], stats.t.ppf(1 - _SHORT_LEVEL, np.maximum(freedom, 1)))
     points = trailing_count(kept, window)
     threshold[(points < min_points) | (history < min_points - 2)] = np.inf
     level = threshold * scale
@@ -185,7 +193,7 @@ def short_runs(flagged: Bools, longest: int) -> Bools:
 def surprise(
     y: Floats,
     *,
-    z: float = 6.0,
+    z: float = 5.5,
     window: int = 100,
     tail_window: int = 1000,
     min_points: int = 5,

@@ -22,16 +22,17 @@ it, on the raw and the log series. It depends on stride and window, so both are 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajscope._core.rolling import MAD_TO_SD, trailing_mean_std
+from trajscope.detect._excursions import CLASSES, excursions
 from trajscope.detect._inputs import as_series
 from trajscope.detect._predict import surprise
+from trajscope.detect._scale import default_floor, stride_of, transform, untransform
+from trajscope.detect.spike_score import SpikeScore, spike_score
 from trajscope.errors import InputError, nearest
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -42,19 +43,6 @@ __all__ = ["CLASSES", "SpikeScore", "Spikes", "spike_score", "spikes", "transfor
 
 Floats = NDArray[np.float64]
 
-CLASSES = ("fast", "slow", "partial", "new level", "divergence", "undetermined")
-"""How a spike went on."""
-
-LOG_ROLES = frozenset(
-    {
-        "loss", "val_loss", "grad_norm", "update_norm", "param_norm", "kl", "lr", "perplexity", "val_perplexity",
-        "value_loss", "aux_loss", "error", "val_error", "td_error", "loss_scale", "step_time",
-    }
-)  # fmt: skip
-"""Roles judged on a log scale while they are positive."""
-
-ASINH_ROLES = frozenset({"policy_loss", "return", "eval_return", "q_value"})
-"""Signed, heavy-tailed roles, judged on the scale asinh(y / s)."""
 
 _DOWN_ROLES = frozenset(
     {"accuracy", "val_accuracy", "success", "return", "eval_return", "throughput", "explained_variance"}
@@ -62,31 +50,6 @@ _DOWN_ROLES = frozenset(
 _BOTH_ROLES = frozenset(
     {"lr", "grad_cos", "entropy", "momentum", "temperature", "q_value", "clip_fraction", "loss_scale", "param_norm"}
 )
-
-
-@dataclass(frozen=True)
-class SpikeScore:
-    """Share of points that lie at least ``threshold`` sd above the mean of the ``window`` before.
-
-    Attributes
-    ----------
-    raw, log : float
-        Score on the values as logged and on their logs; NaN where nothing can be scored (too short, not positive).
-    threshold : float
-    window : int
-        Rows; the first rows that are scored have at least half of it before them.
-    stride : float
-        Median distance of steps: a score is only comparable at the same stride.
-    n : int
-        Rows scored.
-    """
-
-    raw: float
-    log: float
-    threshold: float
-    window: int
-    stride: float
-    n: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,96 +148,9 @@ class Spikes(Result):
         counts = ", ".join(f"{self.recovery.count(c)} {c}" for c in CLASSES if c in self.recovery)
         top = int(np.argmax(np.abs(self.z)))
         return (
-            f"{self.channel}: {len(self)} {'event' if len(self) == 1 else 'events'} in {self.n_judged} rows ({counts}); "
+            f"{self.channel}: {len(self)} event{'s' * (len(self) > 1)} in {self.n_judged} rows ({counts}); "
             f"largest at step {self.steps[top]}, {self.z[top]:+.0f} robust sd.{tail}"
         )
-
-
-def transform(values: Floats, role: str = "", scale: str | None = None) -> tuple[Floats, str]:
-    """Put a channel on the scale on which its noise is even.
-
-    Parameters
-    ----------
-    values : ndarray, shape (n_steps,)
-    role : str
-        Role of the channel; a channel without one is taken on a log scale when it is strictly positive.
-    scale : {"log", "asinh", "none"}, optional
-        Overrides the role.
-
-    Returns
-    -------
-    y : ndarray, shape (n_steps,)
-        NaN where the value is not finite.
-    scale : str
-    """
-    good = np.isfinite(values)
-    finite = values[good]
-    if scale is None:
-        positive = bool(finite.size) and bool(finite.min() > 0)
-        wants_log = role in LOG_ROLES or role == ""
-        scale = "log" if positive and wants_log else "asinh" if role in LOG_ROLES | ASINH_ROLES else "none"
-    elif scale == "log" and finite.size and finite.min() <= 0:
-        raise InputError(f"scale='log' needs positive values, the smallest is {finite.min():g}; use 'asinh' or 'none'.")
-    y = np.full(values.size, np.nan)
-    if scale == "log":
-        y[good] = np.log(finite)
-    elif scale == "asinh":
-        spread = MAD_TO_SD * float(np.median(np.abs(finite - np.median(finite)))) if finite.size else 0.0
-        y[good] = np.arcsinh(finite / spread) if spread > 0 else finite
-    else:
-        y[good] = finite
-    return y, scale
-
-
-def spike_score(
-    values: ArrayLike, steps: ArrayLike | None = None, *, threshold: float = 7.0, window: int = 1000
-) -> SpikeScore:
-    """Share of points at least ``threshold`` sd above the mean of the ``window`` points before (OLMo 2).
-
-    Parameters
-    ----------
-    values : array_like, shape (n_steps,)
-    steps : array_like, shape (n_steps,), optional
-    threshold : float, default 7
-    window : int, default 1000
-        Shorter logs use what is there, but never fewer than 64 rows: inside n rows no z can exceed (n-1)/sqrt(n).
-
-    Returns
-    -------
-    SpikeScore
-
-    Examples
-    --------
-    >>> x = np.ones(2000) + 0.01 * np.sin(np.arange(2000))
-    >>> x[1500] = 5
-    >>> score = spike_score(x)
-    >>> round(score.raw * score.n), score.stride
-    (1, 1.0)
-    """
-    series = as_series(values, steps)
-    x = series.values
-    least = min(window, max(64, window // 2))
-    gaps = np.diff(series.steps.astype(np.float64))
-    gaps = gaps[gaps > 0]
-    stride = float(np.median(gaps)) if gaps.size else math.nan
-
-    def share(y: Floats) -> tuple[float, int]:
-        mean, std = trailing_mean_std(y, window, min_count=least)
-        judged = np.isfinite(y) & np.isfinite(std)
-        n = int(np.count_nonzero(judged))
-        if n == 0:
-            return math.nan, 0
-        # sums of squares round at 1e-16 of the level squared: a flat window must not turn dust into sd
-        std = np.maximum(std, 1e-9 * np.abs(mean))
-        high = judged & (y - mean >= threshold * std) & (y > mean)
-        return float(np.count_nonzero(high)) / n, n
-
-    raw, n = share(x)
-    finite = x[np.isfinite(x)]
-    logs = math.nan
-    if finite.size and finite.min() > 0:
-        logs = share(transform(x, scale="log")[0])[0]
-    return SpikeScore(raw, logs, threshold, window, stride, n)
 
 
 def spikes(
@@ -285,7 +161,7 @@ def spikes(
     role: str | None = None,
     side: str | None = None,
     scale: str | None = None,
-    z: float = 5.0,
+    z: float = 5.5,
     window: int = 100,
     tail_window: int = 1000,
     min_points: int = 5,
@@ -369,22 +245,18 @@ def spikes(
         )
     x = series.values
     y, scale = transform(x, series.role, scale)
-    finite = y[np.isfinite(y)]
     if floor is None:
-        centre = abs(float(np.median(finite))) if finite.size else 0.0
-        floor = 1e-3 if scale == "log" else max(1e-12, 1e-3 * centre)
+        floor = default_floor(y, scale)
     found = surprise(y, z=z, window=window, tail_window=tail_window, min_points=min_points, floor=floor, side=side)
-    events = _events(y, np.isfinite(x), found.flagged, found.location, found.scale, found.residual, fast, slow, band)
+    events = excursions(y, np.isfinite(x), found.flagged, found.location, found.scale, found.residual, fast, slow, band)
     rows = np.array([e[0] for e in events], dtype=np.intp)
     peaks = np.array([e[1] for e in events], dtype=np.intp)
-    gaps = np.diff(series.steps.astype(np.float64))
-    gaps = gaps[gaps > 0]
-    stride = float(np.median(gaps)) if gaps.size else math.nan
+    stride = stride_of(series.steps)
     at = series.steps[rows]
     return Spikes(
         steps=at,
         rows=rows,
-        sizes=x[peaks] - _untransform(found.location[rows], x, scale),
+        sizes=x[peaks] - untransform(found.location[rows], x, scale),
         z=found.z[peaks],
         recovery=tuple(e[2] for e in events),
         widths=np.array([e[3] for e in events], dtype=np.int64),
@@ -426,16 +298,6 @@ def _channel_of(run: Any, name: str | None) -> Any:
     return max(losses, key=lambda c: float(getattr(c, "role_confidence", 0.0)))
 
 
-def _untransform(level: Floats, x: Floats, scale: str) -> Floats:
-    if scale == "log":
-        return np.exp(level)
-    if scale == "asinh":
-        finite = x[np.isfinite(x)]
-        spread = MAD_TO_SD * float(np.median(np.abs(finite - np.median(finite)))) if finite.size else 0.0
-        return np.sinh(level) * spread if spread > 0 else level
-    return level
-
-
 def _explained(at: NDArray[Any], known: ArrayLike | None, tolerance: float) -> NDArray[np.bool_]:
     if known is None:
         return np.zeros(at.size, dtype=bool)
@@ -444,80 +306,3 @@ def _explained(at: NDArray[Any], known: ArrayLike | None, tolerance: float) -> N
     since = np.where(before >= 0, at - events[np.maximum(before, 0)] if events.size else np.inf, np.inf)
     out: NDArray[np.bool_] = since <= tolerance
     return out
-
-
-def _events(
-    y: Floats,
-    finite: NDArray[np.bool_],
-    flagged: NDArray[np.bool_],
-    location: Floats,
-    scale: Floats,
-    residual: Floats,
-    fast: int,
-    slow: int,
-    band: float,
-) -> list[tuple[int, int, str, int]]:
-    """Group flagged rows into excursions: (first row, most extreme row, class, rows until back or -1)."""
-    flags = np.flatnonzero(flagged)
-    out: list[tuple[int, int, str, int]] = []
-    at = 0
-    while at < flags.size:
-        first = int(flags[at])
-        sign = 1.0 if residual[first] > 0 else -1.0
-        level, width = float(location[first]), float(scale[first])
-        end = min(first + slow + 1, y.size)
-        seen = sign * (y[first:end] - level)
-        back = _first_back(seen, band * width)
-        stop = first + (back if back is not None else slow)
-        inside = flags[(flags >= first) & (flags < max(stop, first + 1))]
-        # a level that stays enters the history after some rows; flags that come later are events of their own
-        if back is None:
-            gap = np.flatnonzero(np.diff(inside) > 2 * fast)
-            inside = inside[: int(gap[0]) + 1] if gap.size else inside
-        peak = int(inside[np.argmax(sign * residual[inside])])
-        out.append(
-            (
-                first,
-                peak,
-                _class(seen, finite[first:end], back, y, sign, level, peak, fast, slow),
-                -1 if back is None else back,
-            )
-        )
-        at = int(np.searchsorted(flags, inside[-1], side="right"))
-    return out
-
-
-def _first_back(seen: Floats, half_width: float) -> int | None:
-    """First row after the event whose running median of three (fewer at the end) is within the band."""
-    for k in range(1, seen.size):
-        ahead = seen[k : k + 3]
-        ahead = ahead[np.isfinite(ahead)]
-        if ahead.size and np.median(ahead) <= half_width and np.isfinite(seen[k]) and seen[k] <= half_width:
-            return k
-    return None
-
-
-def _class(
-    seen: Floats,
-    finite: NDArray[np.bool_],
-    back: int | None,
-    y: Floats,
-    sign: float,
-    level: float,
-    peak: int,
-    fast: int,
-    slow: int,
-) -> str:
-    if back is not None:
-        return "fast" if back <= fast else "slow"
-    after = seen[1:][np.isfinite(seen[1:])]
-    if not finite[1:].all() and np.count_nonzero(~finite[1:]) >= after.size:
-        return "divergence"
-    if after.size < 3:
-        return "undetermined"
-    jump = sign * (float(y[peak]) - level)
-    rest = float(np.median(after[-20:]))
-    start = y[np.isfinite(y)][:5]
-    if seen.size <= slow and rest >= sign * (float(np.median(start)) - level):
-        return "divergence"
-    return "new level" if rest >= 0.5 * jump else "partial"
