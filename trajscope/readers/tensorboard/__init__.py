@@ -19,8 +19,8 @@ from trajscope.errors import ReadError
 from trajscope.history import Problem, Source
 from trajscope.readers.base import Reader, ReadOptions, Rejected
 from trajscope.readers.tensorboard.crc import find_headers
-from trajscope.readers.tensorboard.walk import Decoded, decode, glance
 from trajscope.readers.tensorboard.stream import GZIP_MAGIC
+from trajscope.readers.tensorboard.walk import Decoded, decode, glance
 
 __all__ = ["READER", "TensorBoardReader"]
 
@@ -54,8 +54,8 @@ class TensorBoardReader(Reader):
             return sound and b"brain.Event:" in head[12:64]
         if sound or not head.strip(b"\0"):
             return True
-        if len(head) < 12 and not head[4:8].strip(b"\0"):
-            return (len(head) < 5 and not _is_text(head)) or len(head) >= 5
+        if len(head) < 12 and not head[4:8].strip(b"\0") and (len(head) > 4 or not _is_text(head)):
+            return True  # cut inside the first header
         if find_headers(first).size:
             return True
         if _is_text(head):

@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.readers.tensorboard.crc import TABLES
-from trajscope.readers.tensorboard.events import Findings, Malformed, PythonDecoder, Registry, Status, plugin_name
+from trajscope.readers.tensorboard.events import Findings, PythonDecoder, Registry, Status
 from trajscope.readers.tensorboard.kernel import decode_records, tag_hash
 
 __all__ = ["CompiledDecoder"]
+
+#: Points between two visits to Python; an event with more values than that goes through the plain decoder.
+CAPACITY = 1 << 16
 
 
 class CompiledDecoder:
@@ -21,10 +24,9 @@ class CompiledDecoder:
         self._registry = registry
         self._found = found
         self._plain = PythonDecoder(registry, found)
-        self._out = np.zeros((5, 1 << 16), dtype=np.int64)
+        self._out = np.zeros((5, CAPACITY), dtype=np.int64)
         self._n = 0
         self._parts: list[tuple[NDArray[Any], ...]] = []
-        self._new = np.zeros(5, dtype=np.int64)
         self._clock = np.zeros(2, dtype=np.int64)
         self._last = np.zeros(1, dtype=np.int64)
         # Series 0 is a dummy that no tag can match, so that there always is a successor to try.
@@ -54,42 +56,25 @@ class CompiledDecoder:
                 self._last,
                 self._out,
                 self._n,
-                self._new,
                 self._clock,
             )
             if status in (Status.NEED, Status.BAD_LENGTH):
                 self._settle()
                 return status, pos, row
-            if status == Status.FULL:
-                if not self._n:
-                    self._out = np.zeros((5, 2 * self._out.shape[1]), dtype=np.int64)
+            if status == Status.FULL and self._n:
                 self._flush()
                 continue
             size = 16 + int.from_bytes(data[pos : pos + 8].tobytes(), "little")
-            if status == Status.NEW:
-                try:
-                    self._add(data)
-                    continue
-                except Malformed:
-                    self._found.malformed.append((base + pos, size))
-            elif status == Status.BAD_PAYLOAD:
-                self._found.bad_crc.append((base + pos, size))
-            elif status == Status.MALFORMED:
-                self._found.malformed.append((base + pos, size))
-            else:
-                self._flush()
-                self._plain.run(data, pos, pos + size, base, row)
-                self._parts.append(self._plain.columns())
-            pos, row = pos + size, row + 1
+            self._settle()
+            self._flush()
+            _, pos, row = self._plain.run(data, pos, pos + size, base, row)
+            self._parts.append(self._plain.columns())
+            for number in range(self._count - 1, len(self._registry.tags)):
+                self._note(number)
 
-    def _add(self, data: NDArray[np.uint8]) -> None:
-        """Number a new series; double what is full."""
-        place, length, kind, meta, meta_length = self._new.tolist()
-        tag = data[place : place + length]
-        self._registry.add(tag.tobytes(), kind, plugin_name(data[meta : meta + meta_length].tobytes()))
-        self._note(tag, kind, self._registry.actions[-1])
-
-    def _note(self, tag: NDArray[np.uint8], kind: int, action: int) -> None:
+    def _note(self, registered: int) -> None:
+        """Enter a series of the registry into the kernel's books; double what is full."""
+        tag = np.frombuffer(self._registry.tags[registered], dtype=np.uint8)
         number = self._count
         if number == self._book.shape[1]:
             self._book = np.concatenate([self._book, np.zeros_like(self._book)], axis=1)
@@ -98,6 +83,7 @@ class CompiledDecoder:
         while self._used + tag.size > self._names.size:
             self._names = np.concatenate([self._names, np.zeros_like(self._names)])
         self._names[self._used : self._used + tag.size] = tag
+        kind, action = self._registry.kinds[registered], self._registry.actions[registered]
         self._book[:, number] = (self._used, tag.size, kind, action)
         self._used += tag.size
         self._count += 1

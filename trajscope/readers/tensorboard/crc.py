@@ -145,4 +145,5 @@ def find_headers(data: NDArray[np.uint8]) -> NDArray[np.int64]:
     stored = np.zeros(places.size, dtype=np.uint32)
     for k in range(4):
         stored |= data[places + (8 + k)].astype(np.uint32) << np.uint32(8 * k)
-    return places[crc == stored]
+    found: NDArray[np.int64] = places[crc == stored]
+    return found

@@ -68,7 +68,7 @@ _STRING = 7
 class Status:
     """Why a decoder stopped."""
 
-    NEED, BAD_LENGTH, FULL, NEW, ODD, BAD_PAYLOAD, MALFORMED = range(7)
+    NEED, BAD_LENGTH, FULL, ODD = range(4)
 
 
 class Malformed(Exception):
@@ -139,6 +139,7 @@ class Registry:
 
     wants: Callable[[str], bool] = lambda name: True
     numbers: dict[tuple[bytes, int], int] = field(default_factory=dict)
+    tags: list[bytes] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     kinds: list[int] = field(default_factory=list)
     #: What to do with a value: 0 keep, 1 count only, 2 the record holds hyper-parameters.
@@ -156,6 +157,7 @@ class Registry:
             action = 0 if kind < Kinds.IMAGE and self.wants(name) else 1
         number = len(self.names)
         self.numbers[tag, kind] = number
+        self.tags.append(tag)
         self.names.append(name)
         self.kinds.append(kind)
         self.actions.append(action)
@@ -316,7 +318,7 @@ def _struct_value(p: bytes, pos: int, end: int, depth: int) -> Any:
     return result
 
 
-@dataclass(eq=False)
+@dataclass
 class Findings:
     """What a file holds besides points, and records left out as (byte offset, length)."""
 

@@ -1,8 +1,8 @@
 """The compiled twin of `trajscope.readers.tensorboard.events`: one pass over the bytes, nothing allocated.
 
-Frames, checksums (slicing-by-8, Kounavis and Berry 2008), protos and the look-up of tags in one go. What is rare
-(a new tag, a session start, hyper-parameters, damage) is handed back to Python with the place. Lengths are signed 64
-bit; one that turns out negative is malformed. Every read is guarded by the end of the enclosing message.
+Frames, checksums (slicing-by-8, Kounavis and Berry 2008), protos and the look-up of tags in one go. A record with
+anything rare in it (a new tag, a session start, hyper-parameters, damage) is handed to the plain decoder whole. Lengths
+are signed 64 bit; one that turns out negative is malformed. Every read is guarded by the end of the enclosing message.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from trajscope.readers.tensorboard.events import BIG, DTYPES, Kinds, Status
 
 __all__ = ["decode_records", "tag_hash"]
 
-_NEED, _BAD_LENGTH, _FULL, _NEW = Status.NEED, Status.BAD_LENGTH, Status.FULL, Status.NEW
-_ODD, _BAD_PAYLOAD, _MALFORMED = Status.ODD, Status.BAD_PAYLOAD, Status.MALFORMED
+_NEED, _BAD_LENGTH, _FULL, _ODD = Status.NEED, Status.BAD_LENGTH, Status.FULL, Status.ODD
 _OK = -1
 _SIMPLE, _ONE = Kinds.SIMPLE, Kinds.ONE
 _IMAGE, _TENSOR, _TEXT, _NOTHING = Kinds.IMAGE, Kinds.TENSOR, Kinds.TEXT, Kinds.NOTHING
@@ -26,8 +25,8 @@ _MASK_DELTA = 0xA282EAD8
 #: dtype -> field of the typed list and bytes of an element; 0 where it is no number.
 _LISTED = np.zeros(32, dtype=np.int64)
 _SIZE = np.zeros(32, dtype=np.int64)
-for _dtype, (_field, _bytes) in DTYPES.items():
-    _LISTED[_dtype], _SIZE[_dtype] = _field, _bytes
+for _dtype, (_number, _bytes) in DTYPES.items():
+    _LISTED[_dtype], _SIZE[_dtype] = _number, _bytes
 
 
 @njit(cache=True)
@@ -57,9 +56,9 @@ def _masked_crc(buf: Any, start: int, length: int, tables: Any) -> Any:
 
 
 @njit(cache=True)
-def _little(buf: Any, pos: int, size: int) -> int:
+def _little(buf: Any, pos: int, size: int) -> Any:
     """Little-endian number of ``size`` bytes; unsigned below 8 bytes."""
-    value = 0
+    value: Any = 0
     for k in range(size):
         value |= np.int64(buf[pos + k]) << (8 * k)
     return value
@@ -68,7 +67,7 @@ def _little(buf: Any, pos: int, size: int) -> int:
 @njit(cache=True)
 def _varint(buf: Any, pos: int, end: int) -> tuple[int, int]:
     """Value and next position; position -1 where there is none."""
-    value = 0
+    value: Any = 0
     shift = 0
     while pos < end and shift < 70:
         byte = np.int64(buf[pos])
@@ -83,7 +82,7 @@ def _varint(buf: Any, pos: int, end: int) -> tuple[int, int]:
 @njit(cache=True)
 def _field(buf: Any, pos: int, end: int) -> tuple[int, int, int, int]:
     """Next field: key, value or start, stop, next position (-1 where malformed)."""
-    key = np.int64(buf[pos])
+    key: Any = np.int64(buf[pos])
     pos += 1
     if key > 127:
         key, pos = _varint(buf, pos - 1, end)
@@ -191,7 +190,7 @@ def _tensor(buf: Any, start: int, end: int) -> tuple[int, int]:
 
 
 @njit(cache=True)
-def tag_hash(buf: Any, start: int, length: int, kind: int) -> int:
+def tag_hash(buf: Any, start: int, length: int, kind: int) -> Any:
     """FNV-1a over tag and kind, folded."""
     h = np.int64(-3750763034362895579) ^ np.int64(kind)
     for i in range(start, start + length):
@@ -201,7 +200,7 @@ def tag_hash(buf: Any, start: int, length: int, kind: int) -> int:
 
 @njit(cache=True)
 def _same(buf: Any, start: int, arena: Any, at: int, length: int) -> bool:
-    for i in range(length):
+    for i in range(length):  # noqa: SIM110 - a generator does not compile
         if buf[start + i] != arena[at + i]:
             return False
     return True
@@ -219,7 +218,6 @@ def _event(
     last: Any,
     out: Any,
     n: int,
-    new: Any,
 ) -> tuple[int, int, int, int]:
     """Values of one event into ``out`` from ``n`` on: status, next ``n``, step and wall time as bits."""
     arena = names
@@ -231,7 +229,7 @@ def _event(
     while pos < end:
         key, a, b, pos = _field(buf, pos, end)
         if pos < 0:
-            return _MALFORMED, first, 0, 0
+            return _ODD, first, 0, 0
         if key == 9:
             wall = _little(buf, a, 8)
         elif key == 16:
@@ -243,17 +241,17 @@ def _event(
         while a < b:
             key, va, vb, a = _field(buf, a, b)
             if a < 0:
-                return _MALFORMED, first, 0, 0
+                return _ODD, first, 0, 0
             if key != 10:
                 continue
-            tag = node = meta = va
-            tag_n = node_n = meta_n = 0
+            tag = node = va
+            tag_n = node_n = 0
             kind = _NOTHING
             bits = 0
             while va < vb:
                 key, fa, fb, va = _field(buf, va, vb)
                 if va < 0:
-                    return _MALFORMED, first, 0, 0
+                    return _ODD, first, 0, 0
                 if key == 10:
                     tag, tag_n = fa, fb - fa
                 elif key == 21:
@@ -261,9 +259,7 @@ def _event(
                 elif key == 66:
                     kind, bits = _tensor(buf, fa, fb)
                     if kind < 0:
-                        return _MALFORMED, first, 0, 0
-                elif key == 74:
-                    meta, meta_n = fa, fb - fa
+                        return _ODD, first, 0, 0
                 elif key == 58:
                     node, node_n = fa, fb - fa
                 elif key == 34 or key == 42 or key == 50:
@@ -282,8 +278,7 @@ def _event(
                 while True:
                     series = slots[at]
                     if series < 0:
-                        new[0], new[1], new[2], new[3], new[4] = tag, tag_n, kind, meta, meta_n
-                        return _NEW, first, 0, 0
+                        return _ODD, first, 0, 0
                     if (
                         tag_length[series] == tag_n
                         and tag_kind[series] == kind
@@ -293,8 +288,7 @@ def _event(
                     at = (at + 1) & places
                 successor[last[0]] = series
             last[0] = series
-            if action[series] == 2:
-                odd = True
+            odd |= action[series] == 2
             if n >= out.shape[1]:
                 return _FULL, first, 0, 0
             out[0, n] = series
@@ -318,7 +312,6 @@ def decode_records(
     last: Any,
     out: Any,
     n: int,
-    new: Any,
     clock: Any,
 ) -> tuple[int, int, int, int]:
     """Decode whole records until something needs Python.
@@ -341,8 +334,6 @@ def decode_records(
         Series, bits, step, wall time (as bits), row.
     n : int
         Points in ``out`` already.
-    new : ndarray of int64, shape (5,)
-        For `Status.NEW`: place and length of the tag, its kind, place and length of its metadata.
     clock : ndarray of int64, shape (2,)
         Whether an event was seen, and the wall time of the first one as bits.
 
@@ -363,22 +354,16 @@ def decode_records(
         start = pos + 12
         big = length >= BIG
         if not big and np.int64(_masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4):
-            return _BAD_PAYLOAD, pos, row, n
-        status, stop, step, wall = _event(buf, start, start + length, book, names, slots, successor, last, out, n, new)
-        if status == _NEW or status == _FULL:
+            return _ODD, pos, row, n
+        status, stop, step, wall = _event(buf, start, start + length, book, names, slots, successor, last, out, n)
+        if status != _OK:
             return status, pos, row, n
         kept = 0
         for i in range(n, stop):
             if action[out[0, i]] == 0:
                 kept += 1
-        if (
-            big
-            and (kept or status != _OK)
-            and np.int64(_masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4)
-        ):
-            return _BAD_PAYLOAD, pos, row, n
-        if status != _OK:
-            return status, pos, row, n
+        if big and kept and np.int64(_masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4):
+            return _ODD, pos, row, n
         if clock[0] == 0:
             clock[0], clock[1] = 1, wall
         for i in range(n, stop):

@@ -11,7 +11,7 @@ is broken too was cut short (a crash, then another writer): the search then star
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -99,8 +99,9 @@ class Decoded:
     def passed_over(self) -> dict[str, tuple[int, list[str]]]:
         """How many values of each kind that is no scalar, and their channels."""
         found: dict[str, tuple[int, list[str]]] = {}
-        for name, kind, count in zip(self.registry.names, self.registry.kinds, self.registry.skipped, strict=True):
-            if count and kind >= Kinds.IMAGE and kind != Kinds.NOTHING:
+        r = self.registry
+        for name, kind, action, count in zip(r.names, r.kinds, r.actions, r.skipped, strict=True):
+            if count and action == 1 and kind >= Kinds.IMAGE and kind != Kinds.NOTHING:
                 total, names = found.get(KIND_NAMES[kind], (0, []))
                 found[KIND_NAMES[kind]] = (total + count, [*names, name])
         return found
@@ -270,7 +271,7 @@ class _Walk:
         step = 1 << 16
         for low in range(start, end, step):
             for place in find_headers(w.data[low : min(low + step + 11, end)]).tolist():
-                at = low + place
+                at: int = low + place
                 length = int.from_bytes(w.data[at : at + 8].tobytes(), "little")
                 if not w.compressed and w.base + at + 16 + length > w.size:
                     continue
@@ -332,7 +333,7 @@ def _seen_fields(head: bytes, start: int, end: int) -> list[tuple[int, int, int,
     return seen
 
 
-def _open_fields(head: bytes, pos: int, end: int) -> Any:
+def _open_fields(head: bytes, pos: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """`iter_fields` over a message whose last field leaves ``head``; the bytes behind count as there."""
     while pos < end:
         key = head[pos]
