@@ -29,11 +29,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.errors import InputError, nearest
+from trajscope.history._rewinds import MOST, rewinds
 from trajscope.history.run import Channel, Problem, RunData, Segment, named_channel
 
 __all__ = ["RESUME_POLICIES", "Series", "Source", "assemble"]
 
 RESUME_POLICIES = ("auto", "supersede", "segments", "keep-all", "offset")
+
+#: Problems of one kind and file that are told one by one.
+_SHOWN = 10
 
 #: Wall time between two pieces beyond which a restarted counter is more likely another run than a resume.
 UNRELATED_GAP = 86400.0
@@ -104,8 +108,8 @@ class _Piece:
 
     file: str
     series: dict[str, Series]
-    first: float
-    last: float
+    first: float | int
+    last: float | int
     start_time: float | None
     end_time: float | None
     same_writer: bool
@@ -113,6 +117,7 @@ class _Piece:
     group: int = 0
     duplicates: dict[str, int] = field(default_factory=dict)
     sampled: bool = False
+    emptied: bool = False
 
 
 def assemble(
@@ -159,12 +164,14 @@ def assemble(
     ordered = sorted(sources, key=lambda s: (s.started is not None, s.started or 0.0))
     pieces: list[_Piece] = []
     for source in ordered:
-        pieces.extend(_pieces(source, reorder, problems))
+        pieces.extend(_pieces(source, reorder, problems, keep_all=resume == "keep-all"))
     superseded: list[tuple[int, dict[str, Series]]] = []
     _link(pieces, resume, problems, superseded)
-    segments = tuple(Segment(i, p.kind, p.group, p.first, p.last, p.file, p.start_time) for i, p in enumerate(pieces))
+    segments = tuple(
+        Segment(i, p.kind, p.group, float(p.first), float(p.last), p.file, p.start_time) for i, p in enumerate(pieces)
+    )
     channels = _join([(i, p.series) for i, p in enumerate(pieces)], pieces, keep_all=resume == "keep-all")
-    dead = _join(superseded, pieces, keep_all=True)
+    dead = _join(superseded, pieces, keep_all=True, live=False)
     facts = {
         "resume": resume,
         "reorder": reorder,
@@ -172,12 +179,39 @@ def assemble(
         "files": [s.file for s in sources],
         **(provenance or {}),
     }
-    return RunData(channels, config, summary, segments, dead, tuple(problems), facts)
+    return RunData(channels, config, summary, segments, dead, tuple(_condensed(problems)), facts)
 
 
-def _pieces(source: Source, reorder: int, problems: list[Problem]) -> list[_Piece]:
+def _condensed(problems: list[Problem]) -> list[Problem]:
+    """Of many problems of one kind in one file, the first few and how many more there are."""
+    seen: dict[tuple[str, str], list[Problem]] = {}
+    for p in problems:
+        seen.setdefault((p.code, p.file), []).append(p)
+    kept = []
+    for alike in seen.values():
+        kept += alike[:_SHOWN]
+        rest = alike[_SHOWN:]
+        if rest:
+            text = f"{len(rest)} more of this kind: {rest[-1].message}"
+            kept.append(replace(rest[-1], message=text, count=sum(p.count for p in rest)))
+    order = {id(p): i for i, p in enumerate(problems)}
+    return sorted(kept, key=lambda p: order.get(id(p), len(problems)))
+
+
+def _pieces(source: Source, reorder: int, problems: list[Problem], *, keep_all: bool) -> list[_Piece]:
     """Cut one source where it goes back, then sort and deduplicate each piece."""
     cuts = _cuts(source, reorder)
+    if len(cuts) > MOST:
+        problems.append(
+            Problem(
+                "no-counter",
+                "warning",
+                f"The step goes back {len(cuts)} times, so it counts nothing; points are numbered in order instead",
+                source.file,
+                count=len(cuts),
+            )
+        )
+        source, cuts = _numbered(source), []
     bounds = [-np.inf, *cuts, np.inf]
     pieces: list[_Piece] = []
     for low, high in itertools.pairwise(bounds):
@@ -187,10 +221,10 @@ def _pieces(source: Source, reorder: int, problems: list[Problem]) -> list[_Piec
         for name, s in source.series.items():
             part = s
             if cuts:
-                rows = s.rows()
-                part = _subset(s, (rows >= low) & (rows < high))
-            if part.steps.size or (part.n_missing and low == -np.inf):
-                series[name], duplicates[name], different = _tidy(part)
+                begin, end = np.searchsorted(s.rows(), [low, high])
+                part = _subset(s, slice(begin, end), s.n_missing if low == -np.inf else 0)
+            if part.steps.size or part.n_missing:
+                series[name], duplicates[name], different = _tidy(part, keep_all=keep_all)
                 conflicting += different
         if not series:
             continue
@@ -214,8 +248,9 @@ def _pieces(source: Source, reorder: int, problems: list[Problem]) -> list[_Piec
             _Piece(
                 source.file,
                 series,
-                min((float(s.steps[0]) for s in filled), default=np.nan),
-                max((float(s.steps[-1]) for s in filled), default=np.nan),
+                # Python numbers: int64 steps beyond 2^53 compare exactly.
+                min((s.steps[0].item() for s in filled), default=np.nan),
+                max((s.steps[-1].item() for s in filled), default=np.nan),
                 source.started if start is None and not pieces else start,
                 max((float(np.nanmax(w)) for w in walls), default=None),
                 bool(pieces),
@@ -226,86 +261,51 @@ def _pieces(source: Source, reorder: int, problems: list[Problem]) -> list[_Piec
     return pieces
 
 
+def _numbered(source: Source) -> Source:
+    """The source with the order of the points as steps, the same number for all points of a row."""
+    rows = np.unique(np.concatenate([s.rows() for s in source.series.values()]))
+    series = {n: replace(s, steps=np.searchsorted(rows, s.rows()).astype(np.int64)) for n, s in source.series.items()}
+    return replace(source, series=series)
+
+
 def _some(names: list[str]) -> str:
     """Name a few of many."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more channels" if len(names) > 3 else "")
 
 
-def _cuts(source: Source, reorder: int) -> list[float]:
-    """Rows at which the writer went back, merged over channels, and the marks it set itself."""
-    falls: list[tuple[int, str]] = []
-    for name, s in source.series.items():
-        falls.extend((int(row), name) for row in _falls(s, reorder))
-    cuts: list[float] = []
-    since: set[str] = set()
-    for row, name in sorted(falls):
-        # The first channel to go back opens the piece; the others follow until one goes back a second time.
-        if not cuts or name in since:
-            cuts.append(row)
-            since = set()
-        since.add(name)
-    first = min((int(s.rows()[0]) for s in source.series.values() if s.steps.size), default=0)
-    marks = [float(m) for m in source.marks if m > first]
-    return sorted({*cuts, *marks})
+def _cuts(source: Source, reorder: int) -> list[int]:
+    """Rows at which the writer went back, and the marks it set itself."""
+    filled = [(s.steps, s.rows()) for s in source.series.values() if s.steps.size]
+    first = min((int(rows[0]) for _, rows in filled), default=0)
+    return sorted({*rewinds(filled, reorder), *(int(m) for m in source.marks if m > first)})
 
 
-def _falls(s: Series, reorder: int) -> list[int]:
-    """Rows where one series goes back further than disorder explains."""
-    steps = s.steps
-    if steps.size < 2 or bool(np.all(steps[1:] >= steps[:-1])):
-        return []
-    rows = s.rows()
-    found: list[int] = []
-    start = 0
-    while start < steps.size - 1:
-        part = steps[start:]
-        peak = np.maximum.accumulate(part)
-        low = np.flatnonzero(part < peak)
-        cut = -1
-        seen = -1
-        for i in low.tolist():
-            back = i - int(np.searchsorted(peak, part[i], side="right"))
-            if back > reorder:
-                cut = i
-                break
-            if seen < i - 1 or seen < 0:
-                # A short way back counts only where steps already logged are logged again in order.
-                again = part[i : i + 3]
-                repeats = np.isin(again, part[:i]).all() and bool(np.all(np.diff(again) > 0))
-                if repeats and again.size > 1:
-                    cut = i
-                    break
-            seen = i
-        if cut < 0:
-            break
-        found.append(int(rows[start + cut]))
-        start += cut
-    return found
-
-
-def _subset(s: Series, rows: NDArray[Any]) -> Series:
+def _subset(s: Series, rows: Any, n_missing: int = 0) -> Series:
+    """Some of the points; empty cells belong to no point, so the caller says which part counts them."""
     return Series(
         s.steps[rows],
         s.values[rows],
         None if s.wall_time is None else s.wall_time[rows],
         None if s.row is None else s.row[rows],
-        s.n_missing,
+        n_missing,
     )
 
 
-def _tidy(s: Series) -> tuple[Series, int, int]:
+def _tidy(s: Series, *, keep_all: bool) -> tuple[Series, int, int]:
     """Sort by step (stable) and keep the last write of each step; count what went, and how many of it differed."""
     steps = s.steps
     if steps.size < 2 or bool(np.all(steps[1:] > steps[:-1])):
         return s, 0, 0
     order = np.argsort(steps, kind="stable")
+    if keep_all:
+        return _subset(s, order, s.n_missing), 0, 0
     ordered = steps[order]
     last = np.append(ordered[1:] != ordered[:-1], True)
     kept = order[last]
     values = s.values[order]
     same = (values[1:] == values[:-1]) | ((values[1:] != values[1:]) & (values[:-1] != values[:-1]))
     different = int(np.count_nonzero(~same & ~last[:-1]))
-    return _subset(s, kept), int(steps.size - kept.size), different
+    return _subset(s, kept, s.n_missing), int(steps.size - kept.size), different
 
 
 def _link(
@@ -315,7 +315,7 @@ def _link(
     group = 0
     for i, piece in enumerate(pieces):
         piece.group = group
-        live = [p for p in pieces[:i] if p.group == group and np.isfinite(p.last)]
+        live = [p for p in pieces[:i] if p.group == group and not p.emptied and np.isfinite(p.last)]
         if not live or not np.isfinite(piece.first):
             continue
         first = min(p.first for p in live)
@@ -335,14 +335,17 @@ def _link(
         )
         if resume == "keep-all" or (overlapping and resume in ("auto", "supersede")):
             piece.kind = "interleaved"
+            both = 0 if resume == "keep-all" else _shared(piece, live)
+            kept = f"; of {both} points that both logged the later writer's are kept" if both else ""
             problems.append(
                 Problem(
                     "interleaved-writers",
                     "warning",
                     f"Two writers cover the steps from {piece.first:.15g} to {min(last, piece.last):.15g}"
-                    " at the same time; they are interleaved by step",
+                    f" at the same time; they are interleaved by step{kept}",
                     piece.file,
                     step,
+                    max(both, 1),
                 )
             )
         elif resume == "offset" and piece.first <= first:
@@ -373,6 +376,16 @@ def _link(
                     count,
                 )
             )
+
+
+def _shared(piece: _Piece, live: list[_Piece]) -> int:
+    """How many points of earlier pieces the piece logs again."""
+    return sum(
+        int(np.count_nonzero(np.isin(old.series[name].steps, s.steps)))
+        for name, s in piece.series.items()
+        for old in live
+        if name in old.series
+    )
 
 
 def _restart_problem(piece: _Piece, live: list[_Piece], step: str) -> Problem:
@@ -419,15 +432,22 @@ def _supersede(pieces: list[_Piece], i: int, superseded: list[tuple[int, dict[st
             late = s.steps >= pieces[i].first
             if late.any():
                 dead[name] = _subset(s, late)
-                old.series[name] = _subset(s, ~late)
+                old.series[name] = _subset(s, ~late, s.n_missing)
                 moved += int(np.count_nonzero(late))
-        old.last = max((float(s.steps[-1]) for s in old.series.values() if s.steps.size), default=old.first)
+        left = [s.steps[-1].item() for s in old.series.values() if s.steps.size]
+        old.last, old.emptied = max(left, default=old.first), not left
         superseded.append((k, dead))
     return moved
 
 
-def _join(parts: list[tuple[int, dict[str, Series]]], pieces: list[_Piece], *, keep_all: bool) -> dict[str, Channel]:
-    """Concatenate the pieces of each channel, group by group, sorted by step inside a group."""
+def _join(
+    parts: list[tuple[int, dict[str, Series]]], pieces: list[_Piece], *, keep_all: bool, live: bool = True
+) -> dict[str, Channel]:
+    """Concatenate the pieces of each channel, group by group, sorted by step inside a group.
+
+    Duplicates that were dropped are counted with the live points only, so that what was written is
+    live + superseded + duplicates.
+    """
     names: dict[str, list[tuple[int, Series]]] = {}
     for index, series in parts:
         for name, s in series.items():
@@ -444,8 +464,8 @@ def _join(parts: list[tuple[int, dict[str, Series]]], pieces: list[_Piece], *, k
             wall = np.concatenate(
                 [np.full(s.steps.size, np.nan) if s.wall_time is None else s.wall_time for _, s in found]
             )
-        duplicates = sum(pieces[i].duplicates.get(name, 0) for i, _ in found)
-        if any(pieces[i].kind == "interleaved" for i, _ in found):
+        duplicates = sum(pieces[i].duplicates.get(name, 0) for i, _ in found) if live else 0
+        if steps.size and any(pieces[i].kind == "interleaved" for i, _ in found):
             group = np.array([pieces[i].group for i in segment.tolist()], dtype=np.int64)
             order = np.lexsort((np.arange(steps.size), steps, group))
             if not keep_all:
