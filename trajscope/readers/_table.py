@@ -165,12 +165,22 @@ def rank_step(name: str) -> float | None:
     return None
 
 
+#: Columns by which the tables that users write about their runs are known.
+_ABOUT_RUNS = ({"run", "outcome"}, {"run", "injection_step"}, {"run", "step", "kind"})
+
+
 def looks_like_log(names: Sequence[str]) -> bool:
     """Whether column names are those of a training log: a step-like or a metric-like one among them.
 
+    Tables about runs (labels: a row a run; events: run, step, kind) are none, although they name steps.
+
     >>> looks_like_log(["epoch", "loss"]), looks_like_log(["sepal_length", "species"])
     (True, False)
+    >>> looks_like_log(["run", "outcome", "onset_step"])
+    False
     """
+    if any(own <= set(names) for own in _ABOUT_RUNS):
+        return False
     for name in names:
         rank = rank_step(name)
         if rank is not None and normal_name(name) != "x":
