@@ -336,7 +336,8 @@ def fast_table(data: bytes, file: str) -> Table | None:
     import pyarrow as pa
     import pyarrow.json as pj
 
-    if not data.startswith(b"{") or b"null" in data:  # null and a missing key would look alike
+    # null and a missing key would look alike; lists are not expanded here; deep nesting overflows pyarrow's stack
+    if not data.startswith(b"{") or b"[" in data or b"null" in data or not _shallow(data):
         return None
     try:
         found = pj.read_json(
@@ -372,6 +373,16 @@ def fast_table(data: bytes, file: str) -> Table | None:
             at = np.array([i for i, c in enumerate(cells) if c is not None], dtype=np.int64)
             columns.append(_from_text(name, at, [str(c) for c in cells if c is not None], line, problems, file, 0))
     return Table(columns, line, problems=problems)
+
+
+def _shallow(data: bytes) -> bool:
+    """Whether no object is nested deeper than `_DEPTH` (braces in strings count too, on the safe side)."""
+    if data.count(b"{") <= data.count(b"\n") + 1:
+        return True
+    codes = np.frombuffer(data, dtype=np.uint8)
+    braces = codes[(codes == ord("{")) | (codes == ord("}"))]
+    depth = np.cumsum(np.where(braces == ord("{"), 1, -1))
+    return bool(depth.max() <= _DEPTH and depth.min() >= 0)
 
 
 def _arrow_column(name: str, array: Any, *, boolean: bool = False) -> Column:

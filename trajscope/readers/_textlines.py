@@ -173,7 +173,7 @@ def _find_pairs(rest: str, line: Line) -> None:
         _add(line, found["key"], found["value"])
     if "|" not in rest and (line.pairs or (not line.step and not _BARE_LOSS.match(rest))):
         return
-    for part in re.split(r"\||[,;](?!\d{3}\b)|(?<=\S) - |:\s|\)", rest):
+    for part in re.split(r"\||[,;](?!\d{3}\b)|(?<=\S) - |:\s", rest):
         spaced = _SPACED.match(part)
         if spaced:
             _add(line, spaced["key"], spaced["value"])

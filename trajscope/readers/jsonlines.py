@@ -52,18 +52,15 @@ class JsonLines(Reader):
         suffix = path.suffix.lower()
         if suffix not in _SUFFIXES or any(fnmatch.fnmatch(path.name, p) for p in _SETTINGS):
             return False
-        lines = suffix in (".jsonl", ".ndjson")
-        if not head and lines:
-            return True
         text = head_text(head)
+        if suffix in (".jsonl", ".ndjson"):
+            return not head or "{" in text
         body = text.lstrip()
         if _WEB_EXPORT.match(body):
             return True
         start = text.find("{")
         if start < 0 or (body[0] not in "{[" and "|" not in text[:start] and not _PREFIX_TIME.match(body)):
             return False
-        if lines:
-            return True
         if suffix == ".json" and body[0] == "{" and len(head) < HEAD_BYTES and body.count("\n{") == 0:
             return False  # one object alone: settings or a result, no series
         first = text[start:].split("\n")[0].strip()
@@ -72,15 +69,14 @@ class JsonLines(Reader):
 
     def group(self, files: Sequence[Path]) -> list[list[Path]]:
         """One run a file; MMEngine's two copies of one log are one run."""
-        copies = {f for f in files if f.name == "scalars.json"}
+        copies = [f for f in files if f.name == "scalars.json"]
         groups: list[list[Path]] = []
         for f in files:
-            if f in copies:
-                continue
-            same = [c for c in copies if re.fullmatch(r"\d{8}_\d{6}\.json", f.name) and _head(c) == _head(f)]
-            copies -= set(same)
-            groups.append([f, *same])
-        return [*groups, *([c] for c in sorted(copies))]
+            if f not in copies:
+                dated = re.fullmatch(r"\d{8}_\d{6}\.json", f.name)
+                groups.append([f, *(c for c in copies if dated and _head(c) == _head(f))])
+        taken = {f for g in groups for f in g}
+        return [*groups, *([c] for c in copies if c not in taken)]
 
     def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
         """One writer: the longest of the copies."""
