@@ -42,6 +42,7 @@ __all__ = [
     "kalman_filter",
     "kalman_smoother",
     "posterior_covariances",
+    "simulate_states",
     "spectral_radius",
     "stationary_covariance",
     "triangular_inverse",
@@ -308,6 +309,20 @@ def _innovation(
         logdet = logdet + np.linalg.slogdet(inner)[1]
     loglik = -0.5 * (n_seen * LOG_2PI + logdet + nis)
     return loglik, np.where(n_seen > 0, nis, np.nan), n_seen
+
+
+def simulate_states(model: Model, n_steps: int, rng: np.random.Generator) -> Floats:
+    """States of a model, shape (n_steps, k): the recursion as one banded triangular system."""
+    k = model.k
+    if k == 0:
+        return np.zeros((n_steps, 0))
+    noise = rng.normal(size=(n_steps, k)) @ np.linalg.cholesky(model.q).T
+    noise[0] = np.linalg.cholesky(model.p0) @ rng.normal(size=k)
+    band = np.zeros((n_steps, k, 2 * k))
+    band[:, :, 0] = 1.0
+    for a in range(k):
+        band[:-1, a, k - a : 2 * k - a] = -model.a[:, a]
+    return band_solve(band, noise)
 
 
 _SOLVE_CELLS = 1 << 18  # entries of the banded system for covariances that are held at a time: stays in cache

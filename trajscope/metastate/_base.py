@@ -260,7 +260,8 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             values = values[~np.isnan(values)]
             self.bounds_[name] = float(np.quantile(values, 0.95)) if values.size else float("nan")
             if name == "D":
-                self.freeze_bound_ = float(values.max()) if values.size else float("inf")
+                # a hair above, so that rounding does not decide about the very row that gave it
+                self.freeze_bound_ = float(values.max()) * (1 + 1e-9) if values.size else float("inf")
 
     def _watch(self) -> Any:
         """A function told x_t row by row that says whether D exceeds all of the baseline (freezes a trend

@@ -102,7 +102,8 @@ def _one(data: Any, where: str) -> RunData:
     if raw.shape[1] == 0:
         raise InputError(f"0 feature(s) (shape={raw.shape}) while a minimum of 1 is required: {where} has no channel.")
     try:
-        x = raw.astype(np.float64, copy=False)
+        # one layout, so that the same numbers give the same bytes wherever they come from
+        x = np.asarray(raw, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InputError(f"{where} has cells that are no numbers ({error}); expected numbers or NaN.") from error
     usable = np.isfinite(x) if mask is None else np.isfinite(x) & mask

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from trajscope._core.kalman import kalman_filter
 from trajscope._core.linalg import Moments, participation_ratio, psd_eigh
@@ -50,7 +51,7 @@ class Heldout:
     Attributes
     ----------
     n_components : int
-        The smallest dimension within one standard error of the best.
+        The smallest dimension that does not predict worse than the best (paired over blocks, one-sided 5 %).
     scores : ndarray, shape (tried,)
         Mean log density per seen held-out cell for 0, 1, 2, ... components.
     errors : ndarray, shape (tried,)
@@ -132,7 +133,7 @@ def heldout_dimension(
     gain = table[best] - table
     n = table.shape[1]
     errors = np.sqrt(n * gain.var(axis=1, ddof=1)) if n > 1 else np.zeros(len(scores))
-    close = gain.sum(axis=1) <= errors
+    close = gain.sum(axis=1) <= t.ppf(0.95, max(n - 1, 1)) * errors
     return Heldout(int(np.argmax(close)), table.sum(axis=1), errors)
 
 

@@ -75,12 +75,12 @@ def complete_rows(x: Floats, w: Floats, noise: float) -> Floats:
     for start in range(0, x.shape[0], CHUNK):
         rows = out[start : start + CHUNK]
         seen = ~np.isnan(rows)
-        n = seen.sum(axis=1)
-        some = np.flatnonzero((n > 0) & (n < x.shape[1]))
-        if some.size == 0:
+        if seen.all():
             continue
-        u, _ = _posterior(rows[some], seen[some], w, max(noise, floor))
-        rows[some] = np.where(seen[some], rows[some], u @ w.T)
+        # all rows of the chunk, also those that need nothing: a product over chosen rows would round differently
+        # with what is chosen, so that a later row could change an earlier one in its last bit
+        u, _ = _posterior(rows, seen, w, max(noise, floor))
+        rows[:] = np.where(seen | ~seen.any(axis=1, keepdims=True), rows, u @ w.T)
     return out
 
 
@@ -143,12 +143,15 @@ def sign_pca(runs: list[Floats]) -> tuple[Floats, Floats]:
     size = np.sqrt((filled**2).sum(axis=1) * (rows.shape[1] / np.maximum(n, 1)))
     direction = filled[size > 0] / size[size > 0, None]
     pairs = np.maximum(mask.T @ mask, 1)
-    _, vectors = psd_eigh(direction.T @ direction / pairs)
-    scores = complete_rows(rows, vectors, 1e-3) @ vectors
-    scores = scores[~np.isnan(scores).any(axis=1)]
-    mad = MAD_TO_SD * np.median(np.abs(scores - np.median(scores, axis=0)), axis=0)
-    order = np.argsort(-mad, kind="stable")
-    return mad[order] ** 2, vectors[:, order] * fix_signs(vectors[:, order])
+    spread, vectors = psd_eigh(direction.T @ direction / pairs)
+    # eigenvalues of the sign covariance are too even; they fill gaps once, then the scores' own do
+    for _ in range(2):
+        scores = complete_rows(rows, *ppca_from_covariance(spread, vectors, max(1, spread.size - 1))) @ vectors
+        scores = scores[~np.isnan(scores).any(axis=1)]
+        mad = MAD_TO_SD * np.median(np.abs(scores - np.median(scores, axis=0)), axis=0)
+        order = np.argsort(-mad, kind="stable")
+        spread, vectors = mad[order] ** 2, vectors[:, order]
+    return spread, vectors * fix_signs(vectors)
 
 
 class PCAState(MetaState):

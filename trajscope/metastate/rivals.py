@@ -75,20 +75,18 @@ class RawMahalanobis(MetaState):
         z = z[:, self.reference_.used]
         p = z.shape[1]
         gone = np.isnan(z)
-        out = np.full(z.shape[0], np.nan)
-        batch = max(1, (1 << 22) // (p * p))
-        some = np.flatnonzero(~gone.all(axis=1))
-        whole = some[~gone[some].any(axis=1)]
-        out[whole] = (z[whole] * np.linalg.solve(self.covariance_, z[whole].T).T).sum(axis=1)
-        gappy = some[gone[some].any(axis=1)]
+        filled = np.where(gone, 0.0, z)
+        out = np.asarray((filled @ np.linalg.inv(self.covariance_) * filled).sum(axis=1))
+        out[gone.all(axis=1)] = np.nan
+        gappy = np.flatnonzero(gone.any(axis=1) & ~gone.all(axis=1))
+        batch = max(1, (1 << 20) // (p * p))
         for start in range(0, gappy.size, batch):
             rows = gappy[start : start + batch]
             missing = gone[rows]
-            filled = np.where(missing, 0.0, z[rows])
             system = np.where(missing[:, :, None] | missing[:, None, :], 0.0, self.covariance_)
             system[:, np.arange(p), np.arange(p)] += missing
-            solved = np.linalg.solve(system, filled[:, :, None])[:, :, 0]
-            out[rows] = (filled * solved).sum(axis=1) * (p / (~missing).sum(axis=1))
+            solved = np.linalg.solve(system, filled[rows][:, :, None])[:, :, 0]
+            out[rows] = (filled[rows] * solved).sum(axis=1) * (p / (~missing).sum(axis=1))
         return np.asarray(np.sqrt(np.maximum(out, 0.0)))
 
 

@@ -369,23 +369,21 @@ def _project(e: Floats, weights: Floats, covariance: Floats) -> Floats:
     With *P* the precision, the conditional mean solves ``P_mm e_m = -P_ms e_s``: one small system a row, batched.
     """
     seen = ~np.isnan(e)
-    whole = seen.all(axis=1)
-    if whole.all():
+    if seen.all():
         return np.asarray(e @ weights)
-    out = np.full((e.shape[0], weights.shape[1]), np.nan)
-    out[whole] = e[whole] @ weights
-    rows = np.flatnonzero(~whole & seen.any(axis=1))
     p = e.shape[1]
     values, vectors = psd_eigh(covariance)
     precision = (vectors / np.maximum(values, 1e-8 * max(values[0], 1e-300))) @ vectors.T
-    batch = max(1, (1 << 22) // (p * p))
+    filled = np.where(seen, e, 0.0)
+    right = -filled @ precision
+    rows = np.flatnonzero(~seen.all(axis=1) & seen.any(axis=1))
+    batch = max(1, (1 << 20) // (p * p))
     for start in range(0, rows.size, batch):
         chosen = rows[start : start + batch]
         gone = ~seen[chosen]
-        filled = np.where(gone, 0.0, e[chosen])
         system = np.where(gone[:, :, None] & gone[:, None, :], precision, 0.0)
         system[:, np.arange(p), np.arange(p)] += ~gone
-        right = np.where(gone, -filled @ precision, 0.0)
-        filled += np.linalg.solve(system, right[:, :, None])[:, :, 0]
-        out[chosen] = filled @ weights
-    return out
+        filled[chosen] += np.linalg.solve(system, np.where(gone, right[chosen], 0.0)[:, :, None])[:, :, 0]
+    out = filled @ weights
+    out[~seen.any(axis=1)] = np.nan
+    return np.asarray(out)

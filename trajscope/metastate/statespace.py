@@ -42,6 +42,7 @@ from trajscope._core.kalman_em import Panel, canonical, em_step, expectations
 from trajscope._core.linalg import Moments, psd_eigh
 from trajscope._core.surrogates import as_generator
 from trajscope.errors import InputError
+from trajscope.metastate._bands import channel_variance, parameter_variance
 from trajscope.metastate._base import MetaState
 from trajscope.metastate._runs import RunData, is_many
 from trajscope.metastate.parallel import centre_run
@@ -71,9 +72,15 @@ def starting_models(runs: list[Floats], k: int, n_starts: int, rng: np.random.Ge
     lag1 = sum((x[1:].T @ x[:-1] for x in filled), np.zeros((p, p))) / n_moves
 
     def model(basis: Floats) -> Model:
-        """States: scores on an orthonormal basis; A: their regression on the past, pulled inside the unit
-        circle."""
-        own = basis.T @ covariance @ basis + 1e-9 * np.trace(covariance) * np.eye(k)
+        """States: what scores on an orthonormal basis share; A: their regression on the past, inside the unit
+        circle.
+
+        White noise of the channels adds to the variance of scores, not to their lagged covariance: taken off the
+        one and left out of the other, it does not look like damping.
+        """
+        own = basis.T @ covariance @ basis
+        size, axes = np.linalg.eigh((own + own.T) / 2)
+        own = (axes * np.maximum(size - noise, 0.1 * np.maximum(size, 1e-9 * values[0]))) @ axes.T
         a = np.linalg.solve(own, (basis.T @ lag1 @ basis).T).T
         radius = spectral_radius(a)
         a = a if radius < 0.95 else a * (0.95 / radius)
@@ -216,6 +223,8 @@ class LinearStateSpace(MetaState):
         )
         self.log_likelihood_path_ = path
         self.n_iter_ = len(path) - 1
+        self._lengths = [x.shape[0] for x in runs]
+        self._missing = np.isnan(np.concatenate(runs)).mean(axis=0)
         self._take(model)
 
     def _take(self, model: Model) -> None:
@@ -317,6 +326,7 @@ class LinearStateSpace(MetaState):
         causal: bool = False,
         level: float = 0.95,
         of: Literal["states", "channels"] = "states",
+        n_boot: int = 0,
     ) -> Any:
         """Pointwise bands of the states, or of what the states say about the channels (without observation noise).
 
@@ -326,9 +336,13 @@ class LinearStateSpace(MetaState):
         causal : bool, default False
             Filter instead of smoother.
         level : float, default 0.95
-            Probability that a band holds the true value, the parameters taken as known.
+            Probability that a band holds the true value, the parameters taken as known unless ``n_boot`` is given.
         of : {"states", "channels"}, default "states"
             Channel bands are in standardised units and, unlike state bands, do not depend on the coordinates of the
+            states.
+        n_boot : int, default 0
+            Refits of a parametric bootstrap that add the uncertainty of the parameters (channel bands only); 20 to
+            50 are enough for a variance. Worth its time where runs are short or channels say little about the
             states.
 
         Returns
@@ -340,17 +354,33 @@ class LinearStateSpace(MetaState):
             raise InputError(f"level is {level}; expected a probability between 0 and 1.")
         if of not in ("states", "channels"):
             raise InputError(f"of is {of!r}; expected 'states' or 'channels'.")
-        out = [self._bands(r, causal, float(norm.ppf(0.5 + level / 2)), of) for r in self._runs_like_fitted(X)]
+        if n_boot and (n_boot < 2 or of != "channels"):
+            raise InputError(
+                f"n_boot is {n_boot} with of={of!r}; expected 0, or at least 2 with of='channels': the states of refits"
+                " have coordinates of their own."
+            )
+        width = float(norm.ppf(0.5 + level / 2))
+        out = [self._bands(r, causal, width, of, n_boot) for r in self._runs_like_fitted(X)]
         return out if is_many(X) else out[0]
 
-    def _bands(self, run: RunData, causal: bool, width: float, of: str) -> pd.DataFrame:
+    def _bands(self, run: RunData, causal: bool, width: float, of: str, n_boot: int) -> pd.DataFrame:
         x = self._prepared(run)[:, self.reference_.used]
         out = (kalman_filter if causal else kalman_smoother)(x, self._model)
         mean, names = out.mean, [f"z{j + 1}" for j in range(self.n_components_)]
         variance = np.diagonal(out.covariance, axis1=1, axis2=2)
         if of == "channels":
             mean, names = out.mean @ self.loadings_.T, self._channel_names()
-            variance = np.einsum("pi,tij,pj->tp", self.loadings_, out.covariance, self.loadings_)
+            variance = channel_variance(out.covariance, self.loadings_)
+            if n_boot:
+                variance[:, self.reference_.used] += parameter_variance(
+                    x,
+                    self._model,
+                    self._lengths,
+                    self._missing,
+                    causal=causal,
+                    n_boot=n_boot,
+                    rng=as_generator(self.rng),
+                )
         half = width * np.sqrt(np.maximum(variance, 0.0))
         table = np.stack([mean - half, mean, mean + half], axis=2).reshape(mean.shape[0], -1)
         columns = pd.MultiIndex.from_product([names, ["low", "mean", "high"]])
