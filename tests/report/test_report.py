@@ -101,7 +101,7 @@ def test_markdown_escapes_and_keeps_its_tables(evil: Audit) -> None:
     text = render(evil, ".md")
     assert "<img" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    checks = rows[: rows.index("| Channel | Role | Points | First step | Last step | NaN | ±Inf | Empty |")]
+    checks = rows[: rows.index("| Channel | Role | Points | First step | Last step | NaN | +Inf | -Inf | Empty |")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in checks} == {6}
 
 

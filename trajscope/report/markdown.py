@@ -56,14 +56,14 @@ def run_page(audit: Audit) -> str:
         "",
         "## Channels",
         "",
-        "| Channel | Role | Points | First step | Last step | NaN | ±Inf | Empty |",
-        "|---|---|---|---|---|---|---|---|",
+        "| Channel | Role | Points | First step | Last step | NaN | +Inf | -Inf | Empty |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for c in s["channels"]:
         first, last = ("", "") if c["first_step"] is None else (number(c["first_step"]), number(c["last_step"]))
         lines.append(
             f"| {escape(c['name'])} | {c['role'] or '–'} | {c['points']} | {first} | {last} | {c['nan']} |"
-            f" {c['posinf'] + c['neginf']} | {c['missing']} |"
+            f" {c['posinf']} | {c['neginf']} | {c['missing']} |"
         )
     lines += ["", f"Settings {s['settings_hash']}, trajscope {s['provenance']['versions']['trajscope']}.", ""]
     return "\n".join(lines)
