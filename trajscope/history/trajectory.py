@@ -196,7 +196,7 @@ def align(run: Run, channels: Sequence[str] | None = None, x: str = "step") -> T
         _align_group(
             [_of_group(c, groups, g) for c in chosen], None if label is None else _of_group(label, groups, g), x
         )
-        for g in sorted(set(groups.tolist()) or {0})
+        for g in sorted({s.group for s in run.segments} or {0})
     ]
     values, codes, steps, segment = (np.concatenate([b[k] for b in blocks]) for k in range(4))
     if x != "step" and chosen and not steps.size:
@@ -216,11 +216,15 @@ def align(run: Run, channels: Sequence[str] | None = None, x: str = "step") -> T
 
 
 def _group_of_segment(run: Run) -> NDArray[np.int64]:
-    return np.array([s.group for s in run.segments] or [0], dtype=np.int64)
+    """Group of each segment by its index (the indices of a part of a split run need not start at 0)."""
+    groups = np.zeros(max((s.index for s in run.segments), default=0) + 1, dtype=np.int64)
+    for s in run.segments:
+        groups[s.index] = s.group
+    return groups
 
 
 def _of_group(channel: Channel, groups: NDArray[np.int64], group: int) -> Channel:
-    if groups.size == 1 or not len(channel):
+    if not len(channel) or bool((groups == group).all()):
         return channel
     return channel.take(groups[channel.segment] == group)
 
