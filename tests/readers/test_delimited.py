@@ -259,7 +259,7 @@ def test_data_set_is_passed_over_in_a_scan_and_read_when_named(write: Write) -> 
 def test_step_column_can_be_named(write: Write) -> None:
     path = write("a.csv", "step,tokens,loss\n0,100,3\n1,200,2\n")
     assert read_run(path, step="tokens").channels["loss"].steps.tolist() == [100, 200]
-    with pytest.raises(InputError, match="no column 'token' for the step. Did you mean 'tokens'"):
+    with pytest.raises(InputError, match=r"no column 'token' for the step\. Did you mean 'tokens'"):
         read_run(path, step="token")
     with pytest.raises(InputError, match="holds no numbers"):
         read_run(write("b.csv", "step,name\n0,a\n1,b\n"), step="name")

@@ -152,7 +152,12 @@ def test_mmdetection_mode_and_iterations_inside_an_epoch(write: Write) -> None:
 @pytest.mark.parametrize(
     ("name", "records", "step", "channel"),
     [
-        ("log.txt", [{"train_loss": 1.0, "test_coco": [0.1, 0.2], "epoch": e} for e in range(3)], "epoch", "test_coco/1"),
+        (
+            "log.txt",
+            [{"train_loss": 1.0, "test_coco": [0.1, 0.2], "epoch": e} for e in range(3)],
+            "epoch",
+            "test_coco/1",
+        ),
         ("metrics.json", [{"iteration": 20 * i, "total_loss": 1.0} for i in range(3)], "iteration", "total_loss"),
         (
             "trainer_log.jsonl",
@@ -163,9 +168,7 @@ def test_mmdetection_mode_and_iterations_inside_an_epoch(write: Write) -> None:
         ("wandb-history.jsonl", [{"_step": i, "_timestamp": 1.7e9, "loss": 1.0} for i in range(3)], "_step", "loss"),
     ],
 )
-def test_step_of_known_loggers(
-    write: Write, name: str, records: list[dict[str, Any]], step: str, channel: str
-) -> None:
+def test_step_of_known_loggers(write: Write, name: str, records: list[dict[str, Any]], step: str, channel: str) -> None:
     run = read_run(write(name, records))
     assert run.provenance["step"] == [step]
     assert len(run.channels[channel]) == 3
@@ -211,7 +214,14 @@ def test_fast_path_equals_patient_path(records: list[dict[str, Any]]) -> None:
 
 
 def test_fast_path_hands_over_what_it_cannot_tell_apart() -> None:
-    for line in (b'{"a": null}', b'{"config": {"lr": 1}}', b'{"m": {"_type": "image"}}', b'{"a": [1]}', b'{"a": 1', b"x"):
+    for line in (
+        b'{"a": null}',
+        b'{"config": {"lr": 1}}',
+        b'{"m": {"_type": "image"}}',
+        b'{"a": [1]}',
+        b'{"a": 1',
+        b"x",
+    ):
         assert fast_table(line + b"\n", "f") is None
 
 

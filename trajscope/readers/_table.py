@@ -103,7 +103,11 @@ class Column:
         """All rows as text, numbers too; empty where there is nothing."""
         if self.text is not None:
             return [c or "" for c in self.text]
-        return ["" if np.isnan(v) else f"{v:.15g}" for v in self.filled(n_rows)]
+        cells = [""] * n_rows
+        at = range(n_rows) if self.rows is None else self.rows.tolist()
+        for row, value in zip(at, self.values.tolist(), strict=True):
+            cells[row] = f"{value:.15g}"
+        return cells
 
 
 @dataclass(eq=False)
