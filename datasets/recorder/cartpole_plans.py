@@ -104,6 +104,7 @@ FILES: dict[str, tuple[Plan, ...]] = {
         Plan(CONTROL_ONLY, seeds(20, 40)),
     ),
     "ppo-ramps": (Plan(RAMPS, seeds(4, 11), purpose="ramp"),),
+    "ppo-ramps-more": (Plan(RAMPS, seeds(11, 14), purpose="ramp"),),
     "ppo-buffering": tuple(
         Plan(
             CONTROL_ONLY | {"lr_x300": MILDER["lr_x300"]},

@@ -99,7 +99,12 @@ def first_difference(
     """First step at which any logged value differs in its bits from the twin's, None if none does."""
     first = []
     for channel, (steps, values) in run.items():
-        differs = values.view(np.uint32) != twin[channel][1].view(np.uint32)
+        other_steps, other = twin[channel]
+        n = min(len(steps), len(other_steps))
+        differs = (values[:n].view(np.uint32) != other[:n].view(np.uint32)) | (steps[:n] != other_steps[:n])
         if differs.any():
-            first.append(int(steps[np.argmax(differs)]))
+            k = int(np.argmax(differs))
+            first.append(int(min(steps[k], other_steps[k])))
+        elif len(steps) != len(other_steps):  # one goes on where the other has ended
+            first.append(int(max(steps, other_steps, key=len)[n]))
     return min(first) if first else None

@@ -200,3 +200,7 @@ def test_first_difference_is_by_bits() -> None:
     changed = a["x"][1].copy()
     changed[2] = np.nextafter(changed[2], np.float32(2))
     assert first_difference(a, {"x": (steps, changed)}) == 2
+    more = {"x": (np.arange(6), np.r_[a["x"][1], np.ones(2, np.float32)])}
+    assert first_difference(a, more) == first_difference(more, a) == 4
+    late = {"x": (np.array([0, 1, 3, 4]), a["x"][1])}
+    assert first_difference(a, late) == 2
