@@ -67,15 +67,15 @@ def window_filter(left: int, right: int, degree: int, shape: str) -> Floats:
     return np.asarray(weights)
 
 
-def sliding_contrasts(level: Floats, filters: Floats) -> Floats:
-    """Apply each column of `filters` at every position of a level.
+def sliding_contrasts(level: Floats, filters: Floats, stride: int = 1) -> Floats:
+    """Apply each column of `filters` at every `stride`-th position of a level.
 
-    Row ``i`` of the answer belongs to the boundary before cell ``i + filters.shape[0] // 2``.
+    Row ``i`` of the answer belongs to the window that begins at cell ``i * stride``.
     """
     width = filters.shape[0]
     if level.shape[0] < width:
         return np.empty((0, filters.shape[1]))
-    windows = sliding_window_view(level, width)
+    windows = sliding_window_view(level, width)[::stride]
     out = np.empty((windows.shape[0], filters.shape[1]))
     for start in range(0, windows.shape[0], _CHUNK):
         np.matmul(windows[start : start + _CHUNK], filters, out=out[start : start + _CHUNK])

@@ -26,6 +26,7 @@ from trajscope.detect.changepoints.scan import (
     n_scales,
     positions,
     scales,
+    stride,
     threshold,
 )
 from trajscope.detect.changepoints.single import Change, Settings
@@ -83,7 +84,7 @@ def pooled_changes(
         start, left, right, even = positions(level, cells, edges, settings.onset)
         z = np.column_stack([contrasts(own, cells, start, left, right, even)[:, 0] for own, _ in stack])
         sample = z[: even or None : max(even // 20_000, 1)]
-        if even >= 24 * cells:
+        if even * stride(cells) >= 24 * cells:
             carried = np.maximum(np.median(np.abs(sample), axis=0) / 0.6745, 1.0)
         z /= carried
         correlation = _correlation(sample)

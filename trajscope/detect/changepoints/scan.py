@@ -132,10 +132,10 @@ class Level:
         return np.asarray(np.sqrt(np.maximum(variance, 1e-300)))
 
     def uncut(self, cells: int) -> Floats:
-        """``J1, K1`` of all even windows, in sd: ``(n_cells - 2 cells + 1, 2)``."""
+        """``J1, K1`` of all even windows, at every `stride`, in sd: ``(n_windows, 2)``."""
         filters = _searching(cells, cells, 2 * cells)
-        raw = sliding_contrasts(self.mean, filters)
-        scale = self._scale(np.arange(raw.shape[0]), 2 * cells)
+        raw = sliding_contrasts(self.mean, filters, stride(cells))
+        scale = self._scale(np.arange(raw.shape[0]) * stride(cells), 2 * cells)
         return np.asarray(raw / (scale[:, None] * self.deviation(filters)))
 
     def windows(self, start: Ints, left: Ints, right: Ints, *, confirm: bool = False) -> tuple[Floats, Floats]:
@@ -151,6 +151,11 @@ class Level:
         else:
             raw = np.einsum("ij,ijk->ik", self.mean[at], filters[which])
         return raw, raw / (self._scale(start, left + right)[:, None] * deviation[which])
+
+
+def stride(cells: int) -> int:
+    """Cells between two even windows: an eighth of the scale or less."""
+    return 2 if cells >= 16 else 1
 
 
 def _cut_windows(level: Level, cells: int, edges: list[int], onset: float) -> tuple[Ints, Ints, Ints]:
@@ -192,8 +197,8 @@ def _free(rows: Ints, half: int, edges: list[int], onset: float, q: int) -> NDAr
 
 def positions(level: Level, cells: int, edges: list[int], onset: float) -> tuple[Ints, Ints, Ints, int]:
     """All windows of one scale: start, left and right in cells, and how many of them are even (these come first)."""
-    start = np.arange(max(level.mean.shape[0] - 2 * cells + 1, 0))
-    start = start[_free((start + cells) * level.q, cells * level.q, edges, onset, level.q)]
+    start = np.arange(0, max(level.mean.shape[0] - 2 * cells + 1, 0), stride(cells))
+    start = start[_free((start + cells) * level.q, cells * level.q, edges, onset, level.q * stride(cells))]
     even = np.full(start.shape[0], cells)
     cut = _cut_windows(level, cells, edges, onset)
     return (
@@ -206,7 +211,7 @@ def positions(level: Level, cells: int, edges: list[int], onset: float) -> tuple
 
 def contrasts(level: Level, cells: int, start: Ints, left: Ints, right: Ints, even: int) -> Floats:
     """``J1, K1`` in sd for the windows of `positions`: ``(n_windows, 2)``."""
-    z = level.uncut(cells)[start[:even]]
+    z = level.uncut(cells)[start[:even] // stride(cells)]
     if start.shape[0] == even:
         return z
     return np.concatenate([z, level.windows(start[even:], left[even:], right[even:])[1]])
@@ -246,7 +251,7 @@ def scan_scales(
         q, half = level.q, cells * level.q
         start, left, right, even = positions(level, cells, edges, onset)
         z = contrasts(level, cells, start, left, right, even)
-        if even * q >= min_windows * 2 * half:
+        if even * q * stride(cells) >= min_windows * 2 * half:
             carried = _measured(z[: even : max(even // 20_000, 1)])
             some = slice(0, even, max(even // 1000, 1))
             carried_confirm = _measured(level.windows(start[some], left[some], right[some], confirm=True)[1])
@@ -292,7 +297,9 @@ def _peaks(z: Floats, place: Ints, cells: int, limit: float, *, interior: bool) 
     largest = maximum_filter1d(dense, 2 * cells - 1, mode="constant", cval=-1.0)
     ok = (size > limit) & (size >= largest[place])
     if interior:
-        ok &= (dense[place - 1] >= 0) & (dense[place + 1] >= 0)
+        step = stride(cells)
+        searched = maximum_filter1d(dense, 2 * step - 1, mode="constant", cval=-1.0) >= 0
+        ok &= searched[place - step] & searched[np.minimum(place + step, dense.shape[0] - 1)]
     return np.flatnonzero(ok)
 
 

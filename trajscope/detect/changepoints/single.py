@@ -11,7 +11,7 @@ turns a factor into a step, the 0.1 keeps the logarithm's left tail short.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -46,10 +46,10 @@ class Settings:
         Most passes over the scales.
     """
 
-    confirm: float = 2.5
-    confirm_half: float = 1.5
+    confirm: float = 2.7
+    confirm_half: float = 1.6
     min_ratio: float = 0.4
-    confirm_kink: float = 2.8
+    confirm_kink: float = 3.3
     confirm_kink_half: float = 0.0
     min_kink_ratio: float = 0.2
     onset: float = 0.75
@@ -57,6 +57,11 @@ class Settings:
     kink_lead: float = 1.0
     kink_bent: float = 3.0
     passes: int = 6
+    lenient_passes: int = 2
+    lenient_alpha: float = 0.5
+    lenient_confirm: float = 1.8
+    lenient_half: float = 1.0
+    log_offset: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,11 @@ class ChannelScan:
 
 
 def subtract_changes(y: Floats, changes: list[Change]) -> Floats:
-    """The series without its located steps and kinks (changes of variance stay): ``(n,)``."""
+    """The series without its located steps and kinks (for the log innovation a change of variance is a step): ``(n,)``."""
     steps = np.zeros(y.shape[0] + 1)
     bends = np.zeros(y.shape[0] + 1)
     for change in changes:
-        if change.kind == "level":
+        if change.kind in ("level", "variance"):
             steps[change.row] += change.size
         elif change.kind == "slope":
             bends[change.row] += change.size
@@ -200,37 +205,43 @@ def scan_channel(
     """
     settings = settings or Settings()
     clipped, spike = clip_spikes(y)
-    mean_shares = {k: v for k, v in shares.items() if k != "variance"}
-    changes: list[Change] = []
     floor = noise_floor(y)
-    noise = estimate_noise(clipped, floor=floor)
-    for _ in range(settings.passes if mean_shares else 0):
-        new = _one_pass(clipped, noise, changes, mean_shares, settings, alpha)
-        if not new and "slope" in mean_shares:
-            new = _segment_kinks(clipped, noise, changes, mean_shares["slope"], alpha, settings)
-        if not new:
-            break
-        changes = sorted([*changes, *new], key=lambda c: c.row)
-        noise = estimate_noise(subtract_changes(clipped, changes), floor=floor)
+    changes, noise = _search(clipped, {k: v for k, v in shares.items() if k != "variance"}, alpha, settings, floor)
     if "variance" in shares:
         e = innovations(subtract_changes(clipped, changes), noise.phi)
         e = np.abs(e - median_filter(e, size=min(65, e.shape[0]), mode="nearest"))
         scale = float(np.median(e)) / 0.6745
         if scale > floor:
-            u = np.log(e / scale + 0.1)
-            moved: list[Change] = []
-            for _ in range(settings.passes):
-                found = _one_pass(
-                    u,
-                    estimate_noise(subtract_changes(u, moved)),
-                    moved,
-                    {"variance": shares["variance"]},
-                    settings,
-                    alpha,
-                )
-                found = [f for f in found if all(abs(f.row - c.row) > f.half // 2 for c in changes)]
-                if not found:
-                    break
-                moved = [*moved, *found]
+            u = np.log(e / scale + settings.log_offset)
+            moved, _ = _search(u, {"variance": shares["variance"]}, alpha, settings, 0.0)
+            moved = [m for m in moved if all(abs(m.row - c.row) > m.half // 2 for c in changes)]
             changes = sorted([*changes, *moved], key=lambda c: c.row)
     return ChannelScan(tuple(changes), noise, np.flatnonzero(spike), min(8, y.shape[0]))
+
+
+def _search(
+    y: Floats, shares: Mapping[str, float], alpha: float, settings: Settings, floor: float
+) -> tuple[list[Change], Noise]:
+    """Passes until nothing is new; a lenient pass first, whose finds serve the estimate of the noise only."""
+    noise = estimate_noise(y, floor=floor)
+    changes: list[Change] = []
+    if not shares:
+        return changes, noise
+    lenient = replace(settings, confirm=settings.lenient_confirm, confirm_half=settings.lenient_half)
+    nothing = False
+    for _ in range(settings.lenient_passes):
+        provisional = _one_pass(y, noise, [], shares, lenient, settings.lenient_alpha)
+        nothing = not provisional
+        if nothing:  # then the strict pass would find nothing either
+            break
+        noise = estimate_noise(subtract_changes(y, provisional), floor=floor)
+    for _ in range(settings.passes):
+        new = [] if nothing else _one_pass(y, noise, changes, shares, settings, alpha)
+        nothing = False
+        if not new and "slope" in shares:
+            new = _segment_kinks(y, noise, changes, shares["slope"], alpha, settings)
+        if not new:
+            break
+        changes = sorted([*changes, *new], key=lambda c: c.row)
+        noise = estimate_noise(subtract_changes(y, changes), floor=floor)
+    return changes, noise
