@@ -106,7 +106,7 @@ class Column:
         cells = [""] * n_rows
         at = range(n_rows) if self.rows is None else self.rows.tolist()
         for row, value in zip(at, self.values.tolist(), strict=True):
-            cells[row] = f"{value:.15g}"
+            cells[row] = repr(value).removesuffix(".0")
         return cells
 
 
