@@ -10,16 +10,18 @@ Shapes: a level is ``(n_cells,)``; filters are ``(2 M, n_filters)``; contrasts `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-__all__ = ["cell_autocovariance", "halve", "sliding_contrasts", "window_filter"]
+__all__ = ["cell_autocovariance", "halve", "sliding_contrasts", "studentised_contrasts", "window_filter"]
 
 Floats = NDArray[np.float64]
 _CHUNK = 8192
+_LONG = 30_000
 
 
 def halve(level: Floats) -> Floats:
@@ -91,3 +93,44 @@ def cell_autocovariance(autocovariance: Floats) -> Floats:
     c = np.concatenate([autocovariance, [0.0]])
     lags = np.arange((autocovariance.shape[0] + 1) // 2)
     return np.asarray((2 * c[2 * lags] + c[np.abs(2 * lags - 1)] + c[2 * lags + 1]) / 4)
+
+
+_KERNEL: list[Callable[..., None]] = []
+
+
+def studentised_contrasts(level: Floats, sums: Floats, filters: Floats, deviation: Floats, stride: int) -> Floats:
+    """Contrasts at every `stride`-th position over their standard deviation.
+
+    Parameters
+    ----------
+    level : ndarray, (n_cells,)
+    sums : ndarray, (n_cells + 1,)
+        Cumulative sum of the cells' variances, from 0.
+    filters : ndarray, (width, 2)
+    deviation : ndarray, (2,)
+        Standard deviation of each contrast for unit noise.
+    stride : int
+
+    Returns
+    -------
+    ndarray, (n_windows, 2)
+
+    Notes
+    -----
+    Long levels go through a compiled loop (one pass, no copies of windows); short ones do not wait for the compiler.
+    """
+    width = filters.shape[0]
+    count = max(level.shape[0] - width, -1) // stride + 1
+    if count >= _LONG:
+        if not _KERNEL:
+            from trajscope._core._cells_kernel import contrast_kernel
+
+            _KERNEL.append(contrast_kernel)
+        out = np.empty((count, 2))
+        columns = np.ascontiguousarray(filters.T)
+        _KERNEL[0](level, sums, columns[0] / deviation[0], columns[1] / deviation[1], stride, out)
+        return out
+    raw = sliding_contrasts(level, filters, stride)
+    first = np.arange(raw.shape[0]) * stride
+    scale = np.sqrt(np.maximum((sums[first + width] - sums[first]) / width, 1e-300))
+    return np.asarray(raw / (scale[:, None] * deviation))

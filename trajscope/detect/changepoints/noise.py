@@ -51,6 +51,11 @@ class Noise:
         """Long-run over marginal variance."""
         return float(1 + 2 * self.autocorrelation[1:].sum())
 
+    @property
+    def level(self) -> float:
+        """Long-run variance, averaged along the series."""
+        return float(np.mean(np.square(self.sd))) * self.inflation
+
 
 def noise_floor(y: Floats) -> float:
     """Least noise that is taken seriously: a thousandth of the channel's own spread (a schedule has none of its own)."""

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 from scipy.ndimage import maximum_filter1d
 
-from trajscope._core.cells import cell_autocovariance, halve, sliding_contrasts, window_filter
+from trajscope._core.cells import cell_autocovariance, halve, studentised_contrasts, window_filter
 from trajscope.detect.changepoints.noise import Noise
 
 __all__ = [
@@ -134,9 +134,7 @@ class Level:
     def uncut(self, cells: int) -> Floats:
         """``J1, K1`` of all even windows, at every `stride`, in sd: ``(n_windows, 2)``."""
         filters = _searching(cells, cells, 2 * cells)
-        raw = sliding_contrasts(self.mean, filters, stride(cells))
-        scale = self._scale(np.arange(raw.shape[0]) * stride(cells), 2 * cells)
-        return np.asarray(raw / (scale[:, None] * self.deviation(filters)))
+        return studentised_contrasts(self.mean, self._sums, filters, self.deviation(filters), stride(cells))
 
     def windows(self, start: Ints, left: Ints, right: Ints, *, confirm: bool = False) -> tuple[Floats, Floats]:
         """Contrasts of any windows, raw and in sd: ``(n_windows, 2 or 4)`` each."""

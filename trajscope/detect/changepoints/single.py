@@ -234,7 +234,10 @@ def _search(
         nothing = not provisional
         if nothing:  # then the strict pass would find nothing either
             break
+        before = noise.level
         noise = estimate_noise(subtract_changes(y, provisional), floor=floor)
+        if noise.level > 0.9 * before:  # the changes had not passed for noise
+            break
     for _ in range(settings.passes):
         new = [] if nothing else _one_pass(y, noise, changes, shares, settings, alpha)
         nothing = False
