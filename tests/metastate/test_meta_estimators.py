@@ -48,7 +48,6 @@ def fitted(name: str, x: Any = None) -> Any:
 
 
 # ---- scikit-learn's own suite
-# ---------------------------------------------------------------------------------------
 
 _ALL = {
     "check_dtype_object": "cells that are no numbers raise InputError, a ValueError, not TypeError",
@@ -95,7 +94,6 @@ def test_check_estimator(name: str) -> None:
 
 
 # ---- no look-ahead
-# --------------------------------------------------------------------------------------------------
 
 
 @EVERY
@@ -123,7 +121,6 @@ def test_a_prefix_says_the_same_as_the_whole(name: str) -> None:
 
 
 # ---- interface
-# ------------------------------------------------------------------------------------------------------
 
 
 @EVERY
@@ -213,7 +210,6 @@ def test_summary_and_plot_name_the_channels(name: str) -> None:
 
 
 # ---- bad input
-# ------------------------------------------------------------------------------------------------------
 
 
 @EVERY

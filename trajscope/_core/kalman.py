@@ -39,6 +39,7 @@ __all__ = [
     "Model",
     "Smoothed",
     "band_factor",
+    "filter_from",
     "kalman_filter",
     "kalman_smoother",
     "posterior_covariances",
@@ -249,15 +250,15 @@ def kalman_filter(x: Floats, model: Model) -> Filtered:
         pieces = []
         start = (np.zeros(k), model.p0)
         for begin in range(0, n, FILTER_ROWS):
-            pieces.append(_filter_piece(x[begin : begin + FILTER_ROWS], model, *start))
+            pieces.append(filter_from(x[begin : begin + FILTER_ROWS], model, *start))
             mean, covariance = pieces[-1].mean[-1], pieces[-1].covariance[-1]
             start = (model.a @ mean, model.a @ covariance @ model.a.T + model.q)
         names = [f.name for f in fields(Filtered)]
         return Filtered(*(np.concatenate([getattr(p, name) for p in pieces]) for name in names))
-    return _filter_piece(x, model, np.zeros(k), model.p0)
+    return filter_from(x, model, np.zeros(k), model.p0)
 
 
-def _filter_piece(x: Floats, model: Model, mean0: Floats, p0: Floats) -> Filtered:
+def filter_from(x: Floats, model: Model, mean0: Floats, p0: Floats) -> Filtered:
     """Filter rows whose first state is N(mean0, p0)."""
     n, k = x.shape[0], model.k
     info, pull, seen = _information(x, model)

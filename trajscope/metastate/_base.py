@@ -26,7 +26,7 @@ from trajscope._core.linalg import Moments
 from trajscope.errors import InputError, NotEnoughData
 from trajscope.metastate._runs import RunData, as_runs, is_many
 from trajscope.metastate.parallel import ParallelAnalysis, parallel_analysis
-from trajscope.metastate.reference import Reference
+from trajscope.metastate.reference import Reference, Watch
 
 __all__ = ["MetaState"]
 
@@ -52,7 +52,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     _memory = False  # True where the state of a row depends on earlier rows
     _robust_level = False
 
-    # ---- fitting ------------------------------------------------------------------------------------------------
+    # ---- fitting
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the meta-state on baseline rows.
@@ -155,7 +155,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         return int(k)
 
-    # ---- states -------------------------------------------------------------------------------------------------
+    # ---- states
 
     def _states(self, x: Floats, causal: bool) -> Floats:
         """States of one run from standardised, centred rows, shape (n_steps, n_components)."""
@@ -179,8 +179,8 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return runs
 
     def _prepared(self, run: RunData, freeze: bool = False) -> Floats:
-        outside = self._watch() if freeze and self.reference_.kind == "trend" else None
-        x = self.reference_.residual(run, outside)
+        watch = self._watch() if freeze and self.reference_.kind == "trend" else None
+        x = self.reference_.residual(run, watch)
         x -= self.centre_
         return x
 
@@ -263,19 +263,11 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 # a hair above, so that rounding does not decide about the very row that gave it
                 self.freeze_bound_ = float(values.max()) * (1 + 1e-9) if values.size else float("inf")
 
-    def _watch(self) -> Any:
-        """A function told x_t row by row that says whether D exceeds all of the baseline (freezes a trend
-        reference)."""
-        bound = self.freeze_bound_
-        centre = self.centre_
+    def _watch(self) -> Watch:
+        """Tells whether D exceeds all of the baseline (freezes a trend reference)."""
+        return _Memoryless(self)
 
-        def outside(x: Floats) -> bool:
-            row = (x - centre)[None, :]
-            return bool(self._distance(self._states(row, True))[0] > bound)
-
-        return outside
-
-    # ---- telling ------------------------------------------------------------------------------------------------
+    # ---- telling
 
     def _channel_names(self) -> list[str]:
         names = getattr(self, "feature_names_in_", None)
@@ -315,6 +307,21 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
+
+
+class _Memoryless:
+    """A `Watch` over a model in which rows do not depend on each other."""
+
+    def __init__(self, model: MetaState) -> None:
+        self.model = model
+
+    def outside(self, x: Floats) -> NDArray[np.bool_]:
+        """Whether D exceeds all of the baseline."""
+        z = self.model._states(x - self.model.centre_, True)
+        return np.asarray(self.model._distance(z) > self.model.freeze_bound_)
+
+    def advance(self, x: Floats) -> None:
+        """Nothing to remember."""
 
 
 def _thin_runs(runs: list[RunData]) -> list[RunData]:

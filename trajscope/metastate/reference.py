@@ -26,12 +26,13 @@ in the meta-state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.signal import lfilter
 
 from trajscope._core.linalg import Moments
 from trajscope._core.rolling import MAD_TO_SD
@@ -66,42 +67,70 @@ def baseline_rows(n_rows: int, start: float = 0.05, stop: float = 0.25) -> slice
     return slice(int(np.floor(start * n_rows)), int(np.ceil(stop * n_rows)))
 
 
+class Watch(Protocol):
+    """Says of standardised rows whether they lie outside what the baseline showed."""
+
+    def outside(self, x: Floats) -> NDArray[np.bool_]:
+        """One answer a row, (n_steps,), for rows that follow those advanced over; nothing is remembered."""
+        ...
+
+    def advance(self, x: Floats) -> None:
+        """Remember rows (a filter moves on)."""
+        ...
+
+
 class _Line:
-    """Discounted least-squares line of every channel: sums over s of g^(t-s) (1, h, h^2, y, h y), row by row."""
+    """Discounted least-squares line of every channel: sums over s of g^(t-s) (1, h, h^2, y, h y) with h = s - t."""
 
     def __init__(self, n_channels: int, window: int) -> None:
         self.decay = 1.0 - 2.0 / (window + 1.0)
         self.sums = np.zeros((5, n_channels))
         self.seen = np.zeros(n_channels)
 
-    def step(self) -> None:
-        """Age every row by one: h becomes h - 1, all weights shrink."""
-        s = self.sums
-        s[2] += s[0] - 2 * s[1]
-        s[1] -= s[0]
-        s[4] -= s[3]
-        s *= self.decay
+    def forecast(self, y: Floats, known: NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
+        """References of rows to come if each is learnt: (n, p); sums (5, n, p) and counts (n, p) after each of them.
 
-    def add(self, y: Floats, known: NDArray[np.bool_]) -> None:
-        """A row at h = 0."""
-        self.sums[0] += known
-        self.sums[3] += np.where(known, y, 0.0)
-        self.seen += known
+        Ageing by one row moves h to h - 1 and shrinks all weights, so every sum is a first-order recursion.
+        """
+        ones = known.astype(np.float64)
+        sums = np.empty((5, *y.shape))
+        before = np.empty_like(sums)
 
-    def value(self) -> Floats:
-        """The line at h = 0; NaN before the first row."""
-        s0, s1, s2, s3, s4 = self.sums
+        def run(i: int, inflow: Floats) -> None:
+            """sums[i][t] = g sums[i][t - 1] + inflow[t]."""
+            start = self.decay * self.sums[i][None, :]
+            sums[i] = lfilter([1.0], [1.0, -self.decay], inflow, axis=0, zi=start)[0]
+
+        def last(i: int) -> Floats:
+            before[i, 0] = self.sums[i]
+            before[i, 1:] = sums[i, :-1]
+            return before[i]
+
+        g = self.decay
+        run(0, ones)
+        run(1, -g * last(0))
+        run(2, g * (last(0) - 2 * last(1)))
+        run(3, np.where(known, y, 0.0))
+        run(4, -g * last(3))
+        counts = self.seen + np.cumsum(ones, axis=0)
+        s0, s1, s2, s3, s4 = g * before[0], sums[1], sums[2], g * before[3], sums[4]
+        seen = counts - ones
         det = s0 * s2 - s1 * s1
         with np.errstate(invalid="ignore", divide="ignore"):
-            line = (s3 * s2 - s1 * s4) / det
-            level = s3 / s0
+            line, level = (s3 * s2 - s1 * s4) / det, s3 / s0
         # two rows make a line through both that doubles every error: a level until there are five
-        fit = (self.seen >= 5) & (det > 1e-9 * s0 * np.maximum(s2, 1e-300))
-        return np.where(self.seen > 0, np.where(fit, line, level), np.nan)
+        fit = (seen >= 5) & (det > 1e-9 * s0 * np.maximum(s2, 1e-300))
+        return np.asarray(np.where(seen > 0, np.where(fit, line, level), np.nan)), sums, counts
+
+    def take(self, y: Floats, known: NDArray[np.bool_]) -> None:
+        """Learn rows."""
+        if y.shape[0]:
+            _, sums, counts = self.forecast(y, known)
+            self.sums, self.seen = sums[:, -1], counts[-1]
 
 
 def local_linear_forecast(
-    y: Floats, window: int = 100, outside: Callable[[Floats], bool] | None = None
+    y: Floats, window: int = 100, watch: Watch | None = None, scale: Floats | float = 1.0
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """One-step-ahead causal local-linear forecast of every channel.
 
@@ -110,38 +139,77 @@ def local_linear_forecast(
     y : ndarray, shape (n_steps, n_channels)
         NaN where nothing was logged.
     window : int, default 100
-        Span w of the weights, in rows; DEFAULT of trailing windows throughout.
-    outside : callable, optional
-        Told ``y_t - r_t`` row by row; True freezes the reference at its present level and keeps the row out of the
-        fit.
+        Span w of the weights, in rows; the default of trailing windows throughout.
+    watch : Watch, optional
+        Asked about ``(y_t - r_t) / scale``; while it says "outside", the reference stays where it was and rows are not
+        learnt.
+    scale : ndarray, shape (n_channels,), or float
 
     Returns
     -------
     forecast : ndarray, shape (n_steps, n_channels)
         Row t uses rows before t only; NaN until a channel was seen once.
     frozen : ndarray of bool, shape (n_steps,)
+
+    Examples
+    --------
+    >>> forecast, _ = local_linear_forecast(np.arange(20.0)[:, None])
+    >>> bool(np.allclose(forecast[6:, 0], np.arange(6.0, 20.0)))
+    True
     """
     n, p = y.shape
     line = _Line(p, window)
-    forecast = np.empty((n, p))
-    frozen = np.zeros(n, dtype=bool)
     known = ~np.isnan(y)
+    frozen = np.zeros(n, dtype=bool)
+    if watch is None:
+        return line.forecast(y, known)[0], frozen
+    forecast = np.empty((n, p))
     held: Floats | None = None
-    for t in range(n):
-        line.step()
-        reference = line.value() if held is None else held
-        forecast[t] = reference
-        if outside is not None and outside(y[t] - reference):
-            frozen[t] = True
-            held = np.where(np.isnan(reference), line.value(), reference)
-            # a channel first seen during an excursion has nothing to be frozen at: learn its level
-            fresh = known[t] & (line.seen == 0)
-            if fresh.any():
-                line.add(y[t], fresh)
+    # rows are taken in pieces that grow while nothing happens: what follows an event has to be computed anew
+    at, size = 0, 64
+    while at < n:
+        rows = slice(at, min(at + size, n))
+        if held is None:
+            reference, sums, counts = line.forecast(y[rows], known[rows])
+            flags = watch.outside((y[rows] - reference) / scale)
+            event = int(np.argmax(flags)) if flags.any() else flags.size
+            done = min(event + 1, flags.size)
+            if event > 0:
+                line.sums, line.seen = sums[:, event - 1], counts[event - 1]
+            if event < flags.size:
+                frozen[at + event] = True
+                held = reference[event].copy()
+                held = _learn_new(line, held, y[at + event], known[at + event])
         else:
-            held = None
-            line.add(y[t], known[t])
+            # a channel first seen during an excursion has nothing to be held at: the piece ends there
+            new = np.flatnonzero((known[rows] & np.isnan(held)).any(axis=1))
+            stop = at + int(new[0]) + 1 if new.size else rows.stop
+            rows = slice(at, min(rows.stop, stop))
+            reference = np.broadcast_to(held, (rows.stop - at, p))
+            flags = watch.outside((y[rows] - reference) / scale)
+            event = int(np.argmin(flags)) if not flags.all() else flags.size
+            done = min(event + 1, flags.size)
+            frozen[at : at + event] = True
+            nothing = np.zeros((done, p), dtype=bool)
+            if event < flags.size:
+                nothing[-1] = known[at + event]
+                line.take(y[at : at + done], nothing)
+                held = None
+            else:
+                line.take(y[at : at + done - 1], nothing[1:])
+                held = _learn_new(line, held, y[at + done - 1], known[at + done - 1])
+        watch.advance((y[at : at + done] - reference[:done]) / scale)
+        forecast[at : at + done] = reference[:done]
+        at += done
+        size = min(2 * size, 1024) if done == flags.size else max(size // 2, 16)
     return forecast, frozen
+
+
+def _learn_new(line: _Line, held: Floats, y: Floats, known: NDArray[np.bool_]) -> Floats:
+    """Age the line by one frozen row, of which it learns channels it never saw; those are held at their first value."""
+    fresh = known & np.isnan(held)
+    line.take(y[None], fresh[None])
+    return np.where(fresh, y, held)
 
 
 def _median_scale(residual: Floats, level: Floats) -> tuple[Floats, Floats]:
@@ -253,11 +321,11 @@ class Reference:
         x = _thin(run.x)
         return x - _medians(x)
 
-    def residual(self, run: RunData, outside: Callable[[Floats], bool] | None = None) -> Floats:
+    def residual(self, run: RunData, watch: Watch | None = None) -> Floats:
         """``(y - r) / s`` of a run, shape (n_steps, n_channels); channels that were set aside are NaN.
 
-        Row t depends on rows up to t only. ``outside`` is asked with ``x_t`` row by row where the reference is a
-        forecast and freezes it (see `local_linear_forecast`).
+        Row t depends on rows up to t only. ``watch`` may freeze a reference that is a forecast (see
+        `local_linear_forecast`); what it is asked about has set-aside channels as NaN too.
         """
         y = run.x
         if self.kind == "level":
@@ -265,11 +333,8 @@ class Reference:
         elif self.kind == "siblings":
             x = y - _hold(self.curve_steps, self.curve, run.steps)
         else:
-            ask = None
-            if outside is not None:
-                decide = outside
-                ask = lambda r: decide(self._scaled(r[None, :])[0])  # noqa: E731
-            x = y - local_linear_forecast(y, self.window, ask)[0]
+            scale = np.where(self.used, self.sd, np.nan)
+            x = y - local_linear_forecast(y, self.window, watch, scale)[0]
         return self._scaled(x)
 
     def _scaled(self, x: Floats) -> Floats:

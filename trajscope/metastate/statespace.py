@@ -34,6 +34,7 @@ from sklearn.utils.validation import check_is_fitted
 from trajscope._core.kalman import (
     Filtered,
     Model,
+    filter_from,
     kalman_filter,
     kalman_smoother,
     spectral_radius,
@@ -47,6 +48,7 @@ from trajscope.metastate._base import MetaState
 from trajscope.metastate._runs import RunData, is_many
 from trajscope.metastate.parallel import centre_run
 from trajscope.metastate.pca import complete_rows, ppca_from_covariance
+from trajscope.metastate.reference import Watch
 
 __all__ = ["LinearStateSpace", "fit_em", "starting_models"]
 
@@ -203,7 +205,7 @@ class LinearStateSpace(MetaState):
         self.tol = tol
         self.rng = rng
 
-    # ---- fitting ------------------------------------------------------------------------------------------------
+    # ---- fitting
 
     def _fit_model(self, xs: list[Floats], covariance: Floats) -> None:
         if self.n_starts < 1 or self.max_iter < 0:
@@ -281,7 +283,7 @@ class LinearStateSpace(MetaState):
                 break
         super()._calibrate(kept)
 
-    # ---- states -------------------------------------------------------------------------------------------------
+    # ---- states
 
     def _filtered(self, x: Floats) -> Filtered:
         used = self.reference_.used
@@ -297,27 +299,8 @@ class LinearStateSpace(MetaState):
         out = self._filtered(x)
         return {"D": self._distance(out.mean), "Q": self._off(x, out.mean), "NIS": out.nis}
 
-    def _watch(self) -> Any:
-        """Row-by-row filter that says whether D exceeds all of the baseline (freezes a trend reference)."""
-        bound, used, model = self.freeze_bound_, self.reference_.used, self._model
-        mean, covariance = np.zeros(model.k), model.p0
-        started = False
-
-        def outside(x: Floats) -> bool:
-            nonlocal mean, covariance, started
-            if started:
-                mean, covariance = model.a @ mean, model.a @ covariance @ model.a.T + model.q
-            started = True
-            row = (x - self.centre_)[used]
-            seen = ~np.isnan(row)
-            if seen.any() and model.k:
-                weighted = model.c[seen] / model.r[seen, None]
-                gain = np.linalg.inv(np.eye(model.k) + covariance @ (weighted.T @ model.c[seen]))
-                covariance = gain @ covariance
-                mean = mean + covariance @ (weighted.T @ (row[seen] - model.c[seen] @ mean))
-            return bool(self._distance(mean[None, :])[0] > bound)
-
-        return outside
+    def _watch(self) -> Watch:
+        return _FilterWatch(self)
 
     def bands(
         self,
@@ -386,7 +369,7 @@ class LinearStateSpace(MetaState):
         columns = pd.MultiIndex.from_product([names, ["low", "mean", "high"]])
         return pd.DataFrame(table, index=pd.Index(run.steps, name="step"), columns=columns)
 
-    # ---- likelihood ---------------------------------------------------------------------------------------------
+    # ---- likelihood
 
     def log_likelihood(self, X: Any, *, centre: Literal["run", "fitted"] = "run") -> float:
         """Log-likelihood of all seen cells, in the units of the channels; the sum over runs.
@@ -432,3 +415,28 @@ class LinearStateSpace(MetaState):
         eig = ", ".join(f"{abs(v):.3f} at {np.degrees(np.angle(v)):.0f}°" for v in self.eigenvalues_ if v.imag >= 0)
         state = "converged" if self.converged_ else "stopped before it converged"
         return [f"Eigenvalues of A: {eig}. EM {state} after {self.n_iter_} iterations."]
+
+
+class _FilterWatch:
+    """A `Watch` that filters along: whether D of the filtered state exceeds all of the baseline."""
+
+    def __init__(self, model: LinearStateSpace) -> None:
+        self.model = model
+        self.start = (np.zeros(model.n_components_), model._model.p0)
+
+    def _filter(self, x: Floats) -> Filtered:
+        rows = (x - self.model.centre_)[:, self.model.reference_.used]
+        return filter_from(rows, self.model._model, *self.start)
+
+    def outside(self, x: Floats) -> NDArray[np.bool_]:
+        """Whether D exceeds all of the baseline."""
+        if self.model.n_components_ == 0:
+            return np.zeros(x.shape[0], dtype=bool)
+        return np.asarray(self.model._distance(self._filter(x).mean) > self.model.freeze_bound_)
+
+    def advance(self, x: Floats) -> None:
+        """Move the filter over these rows."""
+        if self.model.n_components_ == 0:
+            return
+        out, a = self._filter(x), self.model._model.a
+        self.start = (a @ out.mean[-1], a @ out.covariance[-1] @ a.T + self.model._model.q)
