@@ -160,6 +160,21 @@ class TestTwoFiles:
         assert len(data.superseded["loss"]) == 4
 
 
+class TestDifferentChannels:
+    """An evaluator that logs its own channels beside the trainer contradicts nothing."""
+
+    @pytest.mark.parametrize("clock", [5.0, 1e6, None])
+    @pytest.mark.parametrize("begin", [0, 500])
+    def test_nothing_is_superseded(self, clock: float | None, begin: int) -> None:
+        evaluator = Source("b", {"eval/acc": series(range(begin, 1000, 100), clock=clock)}, started=clock)
+        data = assemble([source("a", range(1000), clock=None if clock is None else 0.0), evaluator])
+        assert len(data.channels["loss"]) == 1000
+        assert data.channels["eval/acc"].steps.tolist() == list(range(begin, 1000, 100))
+        assert not data.superseded
+        assert codes(data) == []
+        assert [s.kind for s in data.segments] == ["start", "interleaved"]
+
+
 class TestOneWriter:
     def test_duplicates_keep_the_last_write(self) -> None:
         s = Series(np.array([0, 1, 1, 2, 2, 2, 3]), np.array([0, 1, 1, 2, np.nan, 2.5, 3.0]))

@@ -12,7 +12,8 @@ they become a `RunData` whose channels hold strictly increasing steps inside eac
 * A piece that starts inside the steps so far and not before the first is a resume: it *supersedes* the earlier points
   from its first step on, in every channel (the dead branch moves to ``superseded``).
 * A piece that starts at or before the first step is a *restart* of the counter: it opens a new group, never merged.
-* Where both writers were at work at the same wall time, the pieces are interleaved by step instead.
+* Where both writers were at work at the same wall time, or logged no channel in common, the pieces are interleaved by
+  step instead.
 
 Policies ``segments`` (every overlap opens a group), ``offset`` (a restart goes on counting), ``keep-all`` (every point
 stays, steps may repeat) and ``supersede`` (the overlap rule even for a restart) override the last three rules.
@@ -327,6 +328,14 @@ def _link(
                 problems.append(
                     Problem("resume", "info", f"The run goes on from {step} in a new session", piece.file, step)
                 )
+            continue
+        if (
+            resume in ("auto", "supersede")
+            and not piece.same_writer
+            and not any(name in p.series for p in live for name in piece.series)
+        ):
+            # Another writer of other channels (an evaluator beside the trainer): nothing contradicts, nothing goes.
+            piece.kind = "interleaved"
             continue
         overlapping = (
             not piece.same_writer

@@ -22,6 +22,8 @@ from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions, Rejected
 
 __all__ = ["Scan", "read_run", "readers", "scan_runs"]
 
+#: Directories that never hold logs and may hold very many files.
+NOT_SEARCHED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints", ".venv"})
 #: Directory names of the two halves of one run (Keras and others write one event file in each).
 SIBLINGS = frozenset({"train", "training", "validation", "val", "valid", "eval", "evaluation", "test"})
 
@@ -99,26 +101,44 @@ class Scan:
                     spread.update(tree.files)
                     taken.update(tree.done)
             claimed = self._claim([f for f in files if f not in spread])
+            spread.difference_update(files)
             for reader in self._readers:
-                pairs = [d for d in directories if d.name.lower() in SIBLINGS] if reader.directory else []
-                if len(pairs) > 1:
-                    inside = {d.name: [f for f in self._listing(d)[0] if self._quietly(reader, f)] for d in pairs}
-                    inside = {name: found for name, found in inside.items() if found}
-                    if len(inside) > 1 and reader.siblings(inside):
-                        merged = [f for found in inside.values() for f in found]
-                        yield from self._runs(reader, merged, self._id(here), merged=tuple(inside))
-                        taken.update(d for d in pairs if d.name in inside)
+                inside = self._siblings(reader, directories)
+                if inside:
+                    merged = [f for found in inside.values() for f in found]
+                    name = self._id(here)
+                    if reader.name in claimed:  # the directory itself holds another run
+                        name = f"{name}/{'+'.join(inside)}"
+                    yield from self._runs(reader, merged, name, merged=tuple(inside))
+                    spread.update(merged)
             for reader in self._readers:
                 mine = claimed.get(reader.name, [])
                 if not mine:
                     continue
-                others = [n for n in claimed if n != reader.name]
                 for group in reader.group(mine):
                     name = self._id(here) if reader.directory else self._id(group[0])
-                    if reader.directory and others:
-                        name = f"{name}@{reader.name}" if self._shadowed(reader, claimed) else name
+                    if reader.directory and self._shadowed(reader, claimed):
+                        name = f"{name}@{reader.name}"
                     yield from self._runs(reader, group, name)
             pending.extend(reversed([d for d in directories if d not in taken]))
+
+    def _siblings(self, reader: Reader, directories: Sequence[Path]) -> dict[str, list[Path]]:
+        """Files of the sibling directories that are one run, by directory; empty where there is no such run."""
+        inside: dict[str, list[Path]] = {}
+        for directory in directories if reader.directory else ():
+            if directory.name.lower() in SIBLINGS:
+                found = [f for f in self._listing(directory, note=False)[0] if self._quietly(reader, f)]
+                if found:
+                    inside[directory.name] = found
+        if len(inside) < 2:
+            return {}
+        first = next((name for name in inside if name.lower().startswith("train")), next(iter(inside)))
+        joined = {
+            name: found
+            for name, found in inside.items()
+            if name == first or reader.siblings({first: inside[first], name: found})
+        }
+        return joined if len(joined) > 1 else {}
 
     @staticmethod
     def _shadowed(reader: Reader, claimed: Mapping[str, list[Path]]) -> bool:
@@ -129,25 +149,30 @@ class Scan:
         shown = path.relative_to(self.root).as_posix()
         return path.name if shown == "." else shown
 
-    def _listing(self, directory: Path) -> tuple[list[Path], list[Path]]:
+    def _listing(self, directory: Path, *, note: bool = True) -> tuple[list[Path], list[Path]]:
         """Regular files and directories, sorted by name; links and unreadable entries become problems."""
         try:
-            entries = sorted(os.scandir(directory), key=lambda e: e.name)
+            with os.scandir(directory) as listing:
+                entries = sorted(listing, key=lambda e: e.name)
         except OSError as problem:
-            self.problems.append(
-                Problem("unreadable", "error", f"Directory cannot be listed: {problem.strerror}", self._id(directory))
-            )
+            if note:
+                reason = f"Directory cannot be listed: {problem.strerror}"
+                self.problems.append(Problem("unreadable", "error", reason, self._id(directory)))
             return [], []
         files, directories = [], []
         for entry in entries:
             path = Path(entry.path)
             if entry.is_symlink():
-                self._link(path)
+                if note:
+                    self._link(path)
             elif entry.is_dir(follow_symlinks=False):
-                directories.append(path)
+                if entry.name not in NOT_SEARCHED:
+                    directories.append(path)
+                elif note:
+                    self.ignored.append(f"{self._id(path)}/ (not searched)")
             elif entry.is_file(follow_symlinks=False):
                 files.append(path)
-            else:
+            elif note:
                 self.ignored.append(self._id(path))
         return files, directories
 
@@ -219,8 +244,8 @@ class Scan:
         options, resume, strict = self._options, self._resume, self._strict
 
         def load() -> RunData:
-            kept, copies = _without_copies(files, options)
             try:
+                kept, copies = _without_copies(files, options)
                 stored = reader.run_data(kept, key, options)
                 if stored is None:
                     sources = reader.sources(kept, key, options)
@@ -232,6 +257,9 @@ class Scan:
                     data = stored
             except TrajscopeError:
                 raise
+            except OSError as problem:
+                where = Path(problem.filename) if isinstance(problem.filename, str) else files[0]
+                raise ReadError(f"{options.label(where)}: cannot be read: {problem.strerror or problem}") from problem
             except Exception as problem:  # a reader's bug becomes one sentence, with the cause attached
                 raise ReadError(
                     f"{options.label(files[0])}: the {reader.name} reader failed ({type(problem).__name__}: {problem})"
@@ -268,7 +296,7 @@ def _sibling_note(merged: tuple[str, ...], options: ReadOptions, files: Sequence
         Problem(
             "merged-siblings",
             "info",
-            f"Directories {shown} are one run (same channels at the same time); their channels carry the directory's name",
+            f"Directories {shown} are one run (same channels, same time); the channels carry the directory's name",
             options.label(files[0].parent.parent),
             count=len(merged),
         )
