@@ -101,7 +101,9 @@ class Surprise:
     @property
     def z(self) -> Floats:
         """Residual in units of the scale."""
-        return np.divide(self.residual, self.scale, out=np.full(self.scale.size, np.nan), where=self.scale > 0)
+        out: Floats = np.full(self.scale.size, np.nan)
+        np.divide(self.residual, self.scale, out=out, where=self.scale > 0)
+        return out
 
 
 def _location(y: Floats) -> Floats:
@@ -138,8 +140,26 @@ def _beyond(e: Floats, level: Floats, side: str) -> Bools:
     return out & np.isfinite(level)
 
 
+def _tail_weight(u: Floats, tail_window: int, side: str) -> Floats:
+    """Factor on the threshold for noise with heavy tails, from standardised residuals."""
+    if side == "both":
+        tail = trailing_quantile(np.abs(u), tail_window, 2 * _TAIL_PROB - 1, min_count=_SHORT)
+    else:
+        tail = trailing_quantile(-u if side == "up" else u, tail_window, _TAIL_PROB, min_count=_SHORT)
+    error = 1 + _TAIL_ERROR / np.sqrt(np.maximum(trailing_count(u, tail_window), 1))
+    weight: Floats = np.fmax(tail / (_NORMAL_TAIL * _TAIL_FREE * error), 1.0) ** _TAIL_POWER
+    return weight
+
+
 def _one_pass(
-    y: Floats, left_out: Bools, z: float, window: int, tail_window: int, min_points: int, floor: float, sides: str
+    y: Floats,
+    left_out: Bools,
+    z: float,
+    window: int,
+    tail_window: int | None,
+    min_points: int,
+    floor: float,
+    sides: str,
 ) -> tuple[Surprise, Bools]:
     kept = np.where(left_out, np.nan, y)
     location = _location(kept)
@@ -158,13 +178,7 @@ def _one_pass(
     rms = np.where(history < _SHORT, 1.0, _RMS_SHARE) * np.hypot(mean, std)
     scale = np.fmax(np.fmax(long, short), np.fmax(rms, floor))
     u = np.divide(e_kept, scale, out=np.full(y.size, np.nan), where=(scale > 0) & (history >= _SHORT))
-    if sides == "both":
-        tail = trailing_quantile(np.abs(u), tail_window, 2 * _TAIL_PROB - 1, min_count=_SHORT)
-    else:
-        tail = trailing_quantile(-u if sides == "up" else u, tail_window, _TAIL_PROB, min_count=_SHORT)
-    n_tail = np.maximum(trailing_count(u, tail_window), 1)
-    weight = np.fmax(tail / (_NORMAL_TAIL * _TAIL_FREE * (1 + _TAIL_ERROR / np.sqrt(n_tail))), 1.0)
-    threshold = z * weight**_TAIL_POWER
+    threshold = np.full(y.size, float(z)) if tail_window is None else z * _tail_weight(u, tail_window, sides)
     few = history < _YOUNG
     freedom = np.maximum(np.minimum(history[few], _SHORT // 3 + 1), history[few] / 3)
     threshold[few] = np.maximum(threshold[few], stats.t.ppf(1 - _SHORT_LEVEL, np.maximum(freedom, 1)))
@@ -195,7 +209,7 @@ def surprise(
     *,
     z: float = 5.5,
     window: int = 100,
-    tail_window: int = 1000,
+    tail_window: int | None = 1000,
     min_points: int = 5,
     floor: float = 1e-12,
     side: str = "up",
@@ -209,7 +223,7 @@ def surprise(
     z : float, default 6
         Threshold in robust sd under normal tails: 1e-9 a row, so that a night of logs stays quiet.
     window, tail_window : int, default 100 and 1000
-        Rows for the scale and for the tail.
+        Rows for the scale and for the tail; no ``tail_window``, no weight for heavy tails.
     min_points : int, default 5
         Rows needed before any can stand out.
     floor : float

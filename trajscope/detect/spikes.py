@@ -226,7 +226,7 @@ def spikes(
     ([120, 300], ('fast', 'fast'))
     """
     if hasattr(source, "channels") and hasattr(source.channels, "keys"):
-        source = _channel_of(source, channel)
+        source = channel_of(source, channel)
     elif channel is not None:
         raise InputError("channel names a channel of a run, but a single series was given; drop it or pass the run.")
     series = as_series(source, steps, role=role)
@@ -284,7 +284,7 @@ def spikes(
     )  # fmt: skip
 
 
-def _channel_of(run: Any, name: str | None) -> Any:
+def channel_of(run: Any, name: str | None) -> Any:
     channels = run.channels
     if name is not None:
         if name not in channels:
