@@ -63,7 +63,7 @@ def parse(data: NDArray[np.uint8], start: Ints, end: Ints) -> Parsed:
     values[numbers], good = _numbers(data, start[numbers], end[numbers])
     scalar[numbers[~good]] = False
     out = Parsed(values, scalar, head == ord("n"))
-    large = np.flatnonzero(scalar & (np.abs(values) > _EXACT) & np.isfinite(values))
+    large = np.flatnonzero(scalar & (np.abs(values) >= _EXACT) & np.isfinite(values))
     for i in large.tolist():
         text = data[start[i] : end[i]].tobytes()
         if text.lstrip(b"-").isdigit():

@@ -113,6 +113,14 @@ def batches(data: NDArray[np.uint8], found: Framing, records: int = 16384) -> It
             position = _zeros(data, position, room, found)
         elif length > room - HEADER or not FULL <= kind <= LAST:
             position = _resume(data, position, found)
+        elif end > size and (later := _search(data, position)) >= 0:
+            # Not the end of the log: the length is damaged, and good chunks follow.
+            found.bad.append(position)
+            found.skipped += later - position
+            if opened >= 0:
+                found.broken.append(opened)
+                opened, parts = -1, []
+            position = later
         elif end > size:
             found.truncated = opened if opened >= 0 else position
             opened = -1
@@ -185,9 +193,15 @@ def _resume(data: NDArray[np.uint8], position: int, found: Framing) -> int:
     if stated < stop and _good(data, stated):
         found.skipped += stated - position
         return stated
-    if stated <= stop < stated + HEADER:
-        found.skipped += stop - position  # the chunk filled its block
-        return stop
+    later = _search(data, position)
+    following = stop if later < 0 else later
+    found.skipped += following - position
+    return following
+
+
+def _search(data: NDArray[np.uint8], position: int) -> int:
+    """The next good chunk behind ``position`` in its block, or -1."""
+    stop = min(position + BLOCK - position % BLOCK, data.size - PAD)
     block = data[position:stop]
     kinds = block[6:]
     starts = np.flatnonzero((kinds >= FULL) & (kinds <= LAST))
@@ -197,13 +211,11 @@ def _resume(data: NDArray[np.uint8], position: int, found: Framing) -> int:
     budget = _SEARCH_BUDGET
     for start, long in zip(starts[fits].tolist(), lengths[fits].tolist(), strict=True):
         if _good(data, position + start):
-            found.skipped += start
             return position + int(start)
         budget -= long
         if budget < 0:
             break
-    found.skipped += stop - position
-    return stop
+    return -1
 
 
 def framed(payloads: list[bytes]) -> bytes:
