@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from trajscope.errors import InputError, nearest
 from trajscope.history import Problem, Series, Source, guess_role
 
-__all__ = ["STEP_NAMES", "Column", "Table", "looks_like_log", "normal_name", "rank_step", "table_source"]
+__all__ = ["STEP_NAMES", "Column", "Table", "exact_steps", "looks_like_log", "normal_name", "rank_step", "table_source"]
 
 #: Names of step columns (see `normal_name`), best first.
 STEP_NAMES = (
@@ -341,7 +341,15 @@ def _exact(column: Column, filled: NDArray[np.float64], usable: NDArray[np.bool_
         steps = np.zeros(filled.size, dtype=np.int64)
         steps[slice(None) if column.rows is None else column.rows] = column.values
         return steps
-    values = np.where(usable, filled, 0.0)
+    return exact_steps(np.where(usable, filled, 0.0))
+
+
+def exact_steps(values: NDArray[np.float64]) -> NDArray[Any]:
+    """Finite steps as int64 where all are whole and fit, else unchanged.
+
+    >>> exact_steps(np.array([1.0, 2.0])).dtype.kind, exact_steps(np.array([1.5])).dtype.kind
+    ('i', 'f')
+    """
     if bool(np.all(values == np.floor(values))) and bool(np.all(np.abs(values) < 2**63)):
         return values.astype(np.int64)
     return values
@@ -399,8 +407,7 @@ def _within_epoch(steps: NDArray[Any], table: Table, index: int) -> NDArray[Any]
     stride = float(np.median(moves[moves > 0])) if bool((moves > 0).any()) else 1.0
     span = float(steps.max()) + (stride if float(steps.min()) < stride else 0.0)
     derived = (turns - turns[0]) * span + steps
-    whole = bool(np.all(derived == np.floor(derived)))
-    return np.asarray(derived.astype(np.int64) if whole else derived)
+    return exact_steps(derived)
 
 
 def _wall_time(table: Table, step_index: int) -> tuple[NDArray[np.float64] | None, str]:

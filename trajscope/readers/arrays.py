@@ -13,6 +13,7 @@ seed, no x. The step is the number of the entry unless the caller gives the dist
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import struct
 import zipfile
@@ -203,7 +204,7 @@ def _stored_members(data: bytes) -> list[tuple[str, bytes]]:
     """Uncompressed members (as np.savez writes them) by their local headers, without the directory at the end."""
     starts = [m.start() for m in re.finditer(rb"PK\x03\x04", data)]
     found = []
-    for start, stop in zip(starts, [*starts[1:], len(data)], strict=True):
+    for start, stop in itertools.pairwise([*starts, len(data)]):
         if start + _LOCAL_HEADER.size > len(data):
             break
         head = _LOCAL_HEADER.unpack_from(data, start)

@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from trajscope.history import Problem, Series, Source
 from trajscope.readers._bytes import load_text
 from trajscope.readers._csvparse import parse_delimited
-from trajscope.readers._table import Table
+from trajscope.readers._table import Table, exact_steps
 from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions
 
 __all__ = ["READER", "Monitor"]
 
 _SAME_RUN = 3600.0
+#: Neither an episode nor a run is longer (in steps, in seconds); a damaged cell must not move the whole axis.
+_LONGEST = 1e12
 
 
 class Monitor(Reader):
@@ -91,9 +93,7 @@ def _fill(
     wall = np.concatenate(times) if times else np.zeros(0)
     order = np.argsort(wall, kind="stable")
     lengths = np.concatenate(parts["l"])[order] if "l" in parts else np.ones(wall.size)
-    steps = np.cumsum(lengths)
-    whole = bool(np.all(steps == np.floor(steps)))
-    steps = steps.astype(np.int64) if whole else steps
+    steps = exact_steps(np.cumsum(lengths))
     absolute = bool(source.started and source.started > 6e8)
     row = np.arange(wall.size, dtype=np.int64)
     for name, columns in parts.items():
@@ -112,7 +112,8 @@ def _usable(table: Table, source: Source, file: str) -> NDArray[np.bool_]:
         column = table.get(name)
         if column is None or column.text is not None:
             return np.zeros(len(table), dtype=bool)
-        usable &= np.isfinite(column.filled(len(table)))
+        cells = column.filled(len(table))
+        usable &= np.isfinite(cells) & (cells >= 0) & (cells < _LONGEST)
     lost = int(np.count_nonzero(~usable))
     if lost:
         place = f"line {int(table.line[int(np.argmax(~usable))])}"
