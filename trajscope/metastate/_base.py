@@ -33,7 +33,7 @@ __all__ = ["MetaState"]
 Floats = NDArray[np.float64]
 
 MIN_ROWS = 2
-_CALIBRATION_ROWS = 10_000
+_CALIBRATION_ROWS = 5_000
 """Baseline rows, evenly spaced, from which bounds are taken where rows do not depend on each other."""
 
 
@@ -220,9 +220,13 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return frames[0]
         return pd.concat(frames, keys=range(len(frames)), names=["run", "step"])
 
+    def _read(self, x: Floats) -> tuple[Floats, dict[str, Floats]]:
+        """Causal states of standardised, centred rows, and further columns of `deviation`."""
+        return self._states(x, True), {}
+
     def _measure(self, x: Floats) -> dict[str, Floats]:
-        z = self._states(x, True)
-        return {"D": self._distance(z), "Q": self._off(x, z)}
+        z, more = self._read(x)
+        return {"D": self._distance(z), "Q": self._off(x, z), **more}
 
     def _distance(self, z: Floats) -> Floats:
         if self.n_components_ == 0:
@@ -241,7 +245,8 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Mean and covariance of the causal states on the baseline, and the 95 % points of D, Q (and NIS)."""
         for x in xs:
             x -= self.centre_
-        z = np.concatenate([self._states(x, True) for x in xs])
+        read = [self._read(x) for x in xs]
+        z = np.concatenate([states for states, _ in read])
         good = ~np.isnan(z).any(axis=1)
         k = self.n_components_
         self.mu_ = np.zeros(k)
@@ -253,10 +258,14 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             values, vectors = np.linalg.eigh(self.state_covariance_)
             # a state that does not move on the baseline has no scale; a floor keeps D finite
             self._whiten = (vectors / np.sqrt(np.maximum(values, 1e-12 * max(values[-1], 1e-300)))).T
-        parts = [self._measure(x) for x in xs]
+        columns = {
+            "D": [self._distance(states) for states, _ in read],
+            "Q": [self._off(x, states) for x, (states, _) in zip(xs, read, strict=True)],
+            **{name: [more[name] for _, more in read] for name in read[0][1]},
+        }
         self.bounds_ = {}
-        for name in parts[0]:
-            values = np.concatenate([p[name] for p in parts])
+        for name, parts in columns.items():
+            values = np.concatenate(parts)
             values = values[~np.isnan(values)]
             self.bounds_[name] = float(np.quantile(values, 0.95)) if values.size else float("nan")
             if name == "D":

@@ -295,9 +295,9 @@ class LinearStateSpace(MetaState):
         used = self.reference_.used
         return kalman_smoother(x if used.all() else x[:, used], self._model).mean
 
-    def _measure(self, x: Floats) -> dict[str, Floats]:
+    def _read(self, x: Floats) -> tuple[Floats, dict[str, Floats]]:
         out = self._filtered(x)
-        return {"D": self._distance(out.mean), "Q": self._off(x, out.mean), "NIS": out.nis}
+        return out.mean, {"NIS": out.nis}
 
     def _watch(self) -> Watch:
         return _FilterWatch(self)
