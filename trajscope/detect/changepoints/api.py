@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajscope.detect.changepoints.annotate import annotated_changes
 from trajscope.detect.changepoints.events import Found, explanation, merge, on_input_rows, segments, step_interval
 from trajscope.detect.changepoints.inputs import Series, known_steps, read_kinds, read_series
+from trajscope.detect.changepoints.locate import locate
 from trajscope.detect.changepoints.noise import clip_spikes
 from trajscope.detect.changepoints.pool import pooled_changes
 from trajscope.detect.changepoints.result import ChangePoints
 from trajscope.detect.changepoints.searches import SEARCHES, search
-from trajscope.detect.changepoints.single import ChannelScan, Settings, scan_channel, subtract_changes
+from trajscope.detect.changepoints.single import Change, ChannelScan, Settings, scan_channel, subtract_changes
 from trajscope.errors import InputError, nearest
 from trajscope.result import make_provenance
 
@@ -99,7 +101,13 @@ def change_points(
         raise InputError(
             "penalty belongs to a search of ruptures; give method='pelt' (or another) with it, or leave it out."
         )
-    found, notes, spikes = _calibrated(series, kinds, alpha) if method == "auto" else _named(series, method, penalty)
+    if method != "auto":
+        found, notes, spikes = _named(series, method, penalty)
+    elif sensitivity == "annotation":
+        found, notes, spikes = _annotated(series)
+    else:
+        generator = np.random.default_rng(0 if rng is None else rng)
+        found, notes, spikes = _calibrated(series, kinds, alpha, generator)
     events = merge(found)
     known = known_steps(known_events)
     provenance = make_provenance(
@@ -115,7 +123,7 @@ def change_points(
         },
         series.values,
         series.steps,
-        seed=rng if isinstance(rng, int) else None,
+        seed=0 if rng is None else rng if isinstance(rng, int) else None,
     )
     intervals = np.array([step_interval(series, e) for e in events]).reshape(-1, 2)
     rows = np.array([e[0].row for e in events], dtype=np.int64)
@@ -139,13 +147,13 @@ def change_points(
         data_values=series.values,
         names=series.names,
         alpha=alpha,
-        method=method,
+        method=method if sensitivity == "calibrated" else "annotation",
         provenance=provenance,
     )
 
 
 def _calibrated(
-    series: Series, kinds: tuple[str, ...], alpha: float
+    series: Series, kinds: tuple[str, ...], alpha: float, rng: np.random.Generator
 ) -> tuple[list[Found], list[str], dict[str, NDArray[Any]]]:
     """Every channel alone, then the channels together on what is left."""
     total = sum(_SHARES[k] for k in kinds)
@@ -164,7 +172,7 @@ def _calibrated(
             notes.append(f"{name}: not enough history ({own.shape[0]} finite rows, {_MIN_ROWS} are needed).")
             continue
         y = series.values[own, c]
-        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings)
+        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings, rng=rng)
         scans[c] = scan
         spikes[name] = series.steps[own[scan.spikes]]
         notes.append(
@@ -203,6 +211,28 @@ def _together(
             replace(place, channel=series.names[members[c]], p_value=p_value, size=size, z=z) for c, z, size in moved
         )
     return out
+
+
+def _annotated(series: Series) -> tuple[list[Found], list[str], dict[str, NDArray[Any]]]:
+    """What a person would mark, channel by channel (`annotate`)."""
+    found = []
+    for c, name in enumerate(series.names):
+        own = series.own_rows(c)
+        y = series.values[own, c]
+        rows = annotated_changes(y)
+        edges = [0, *rows, y.shape[0]]
+        for i, row in enumerate(rows):
+            start, stop = edges[i], edges[i + 2]
+            pair = y[start:stop]
+            variance = float(np.mean(np.square(np.diff(pair)))) / 2
+            places = {k: locate(y, start, stop, k, variance, row, 2) for k in ("level", "slope")}
+            kind = max(places, key=lambda k: places[k].gain)
+            at = replace(places[kind], row=row)
+            change = Change(
+                row, min(at.low, row), max(at.high, row + 1), kind, float("nan"), at.size, 0.0, stop - start
+            )
+            found.append(on_input_rows(change, name, own, series.steps.shape[0]))
+    return found, ["Marked as a person would: no p-values."], {}
 
 
 def _named(

@@ -1,4 +1,4 @@
-"""One kink in a whole segment, against the smooth curves that training draws.
+"""One kink or one step in a whole segment, against the smooth curves that training draws.
 
 The contrast ``K2`` of `scan` gives up whatever a cubic could explain, and with it most of a kink. On a whole segment the question can be
 put as a contest of equals instead. On the means of at most 128 cells, beside a line, two kinds of curve with one shape parameter are
@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from trajscope.detect.changepoints.locate import profile
 
-__all__ = ["SegmentKink", "segment_kink", "smooth_shapes"]
+__all__ = ["SegmentBreak", "permutation_p_value", "segment_kink", "segment_step", "smooth_shapes"]
 
 Floats = NDArray[np.float64]
 _CELLS = 128
 
 
 @dataclass(frozen=True)
-class SegmentKink:
+class SegmentBreak:
     """The best kink of a segment: cell, contrast in sd, lead over the best smooth shape, curvature left on the sides."""
 
     cell: int
@@ -39,12 +39,7 @@ class SegmentKink:
     bent: float
 
 
-@lru_cache(maxsize=256)
-def smooth_shapes(cells: int) -> Floats:
-    """Smooth shapes on ``cells`` cells, orthogonal to a line, of unit length: ``(n_shapes, cells)``.
-
-    Time runs from 0 to 1 over the segment. The scales of time are a geometric grid of ratio about 1.4.
-    """
+def _raw_shapes(cells: int) -> Floats:
     t = (np.arange(cells) + 0.5) / cells
     scale = np.geomspace(0.03, 3.0, 14)[:, None]
     shapes = [
@@ -61,7 +56,17 @@ def smooth_shapes(cells: int) -> Floats:
         *(np.tanh((t - c) / 0.4)[None] for c in (0.25, 0.5, 0.75)),
         *(np.exp(-0.5 * ((t - c) / 0.4)[None] ** 2) for c in (0.1, 0.5, 0.9)),
     ]
-    out = np.concatenate(shapes)
+    return np.concatenate(shapes)
+
+
+@lru_cache(maxsize=256)
+def smooth_shapes(cells: int) -> Floats:
+    """Smooth shapes on ``cells`` cells, orthogonal to a line, of unit length: ``(n_shapes, cells)``.
+
+    Time runs from 0 to 1 over the segment. The scales of time are a geometric grid of ratio about 1.4.
+    """
+    out = _raw_shapes(cells)
+    t = np.arange(cells)
     line = np.column_stack([np.ones(cells), t - t.mean()])
     line /= np.linalg.norm(line, axis=0)
     out = out - (out @ line) @ line.T
@@ -82,7 +87,7 @@ def _bend(y: Floats) -> float:
     return float((q @ y) ** 2 / (q @ q))
 
 
-def segment_kink(means: Floats, variance: float) -> SegmentKink | None:
+def segment_kink(means: Floats, variance: float) -> SegmentBreak | None:
     """The best kink of a segment.
 
     Parameters
@@ -101,6 +106,73 @@ def segment_kink(means: Floats, variance: float) -> SegmentKink | None:
     shapes = smooth_shapes(m)
     rival = float(np.max((shapes @ means) ** 2))
     sides = max(_bend(means[:cell]), _bend(means[cell:]))
-    return SegmentKink(
+    return SegmentBreak(
         cell, math.sqrt(gain[cell] / variance), (float(gain[cell]) - rival) / variance, math.sqrt(sides / variance)
     )
+
+
+@lru_cache(maxsize=256)
+def _rivals_of_a_step(cells: int) -> tuple[Floats, Floats]:
+    """A line and the smooth shapes, without and with a line beside them, orthogonal to what stands beside, unit length."""
+    t = np.linspace(-1, 1, cells)
+    line = t / np.linalg.norm(t)
+    beside = smooth_shapes(cells)
+    alone = np.concatenate([line[None], _raw_shapes(cells)])
+    alone = alone - alone.mean(axis=1, keepdims=True)
+    length = np.linalg.norm(alone, axis=1, keepdims=True)
+    alone = alone[length[:, 0] > 1e-6] / length[length[:, 0] > 1e-6]
+    return alone, np.concatenate([line[None], beside])
+
+
+def segment_step(means: Floats, variance: float) -> SegmentBreak | None:
+    """The best single step of a segment between flat sides, against a line and the smooth shapes.
+
+    A line beside the step (`scan`) takes three quarters of a step in the middle of a segment. Here the step stands alone and
+    the line is one of its rivals; a rival with a line beside it has one parameter more and pays 4 for it. ``bent`` is the
+    larger slope of the sides, in sd.
+    """
+    m = means.shape[0]
+    edge = max(m // 10, 4)
+    r = means - means.mean()
+    right = np.arange(m, 0, -1.0)
+    left = m - right
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = np.cumsum(r[::-1])[::-1] ** 2 * m / (right * left)
+    gain[:edge] = 0.0
+    gain[m - edge + 1 :] = 0.0
+    cell = int(np.argmax(gain))
+    if gain[cell] <= 0:
+        return None
+    alone, beside = _rivals_of_a_step(m)
+    two = float((beside[0] @ r) ** 2 + np.max((beside[1:] @ r) ** 2))
+    rival = max(float(np.max((alone @ r) ** 2)), two - 4 * variance)
+    sides = max(_tilt(means[:cell]), _tilt(means[cell:]))
+    return SegmentBreak(
+        cell, math.sqrt(gain[cell] / variance), (float(gain[cell]) - rival) / variance, math.sqrt(sides / variance)
+    )
+
+
+def _tilt(y: Floats) -> float:
+    """Fall of the residual sum of squares by a slope."""
+    x = np.arange(y.shape[0]) - 0.5 * (y.shape[0] - 1)
+    return float((x @ y) ** 2 / (x @ x)) if y.shape[0] > 1 else 0.0
+
+
+def permutation_p_value(y: Floats, rng: np.random.Generator, *, draws: int = 999) -> float:
+    """P-value of the largest step of a short segment among permutations of its rows.
+
+    Exact for exchangeable rows (Phipson & Smyth 2010: ``(1 + b) / (1 + draws)``), so free of any law of the noise; it
+    knows no memory, which is why it is asked beside the other test and not instead of it.
+    """
+    n = y.shape[0]
+    centred = y - y.mean()
+    left = np.arange(1, n)
+    weight = n / (left * (n - left))
+    edge = slice(2, n - 3) if n > 6 else slice(None)
+
+    def largest(rows: Floats) -> Floats:
+        sums = np.cumsum(rows, axis=-1)[..., :-1]
+        return np.asarray(np.max((sums**2 * weight)[..., edge], axis=-1))
+
+    shuffled = rng.permuted(np.broadcast_to(centred, (draws, n)), axis=1)
+    return float((1 + np.sum(largest(shuffled) >= largest(centred) * (1 - 1e-12))) / (1 + draws))

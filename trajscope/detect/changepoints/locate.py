@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 __all__ = ["Location", "locate", "profile"]
 
 Floats = NDArray[np.float64]
-_CUT = {"level": -2 * np.log(1 - np.sqrt(0.95)), "variance": -2 * np.log(1 - np.sqrt(0.95)), "slope": 3.841}
+_STEP_CUT = float(-2 * np.log(1 - np.sqrt(0.95)))
+_CUT = {"level": _STEP_CUT, "variance": _STEP_CUT, "flat": _STEP_CUT, "slope": 3.841}
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def profile(y: Floats, shape: str, edge: int = 2) -> tuple[Floats, Floats]:
     Parameters
     ----------
     y : ndarray, (m,)
-    shape : {"level", "slope"}
+    shape : {"level", "slope", "flat"}
+        A step or a kink beside a line, or a step alone.
     edge : int
         Rows kept free at both ends (gain 0 there).
 
@@ -48,12 +50,18 @@ def profile(y: Floats, shape: str, edge: int = 2) -> tuple[Floats, Floats]:
     gain, size : ndarray, (m,)
     """
     m = y.shape[0]
+    k = np.arange(m, 0, -1.0)  # rows from s to the end
+    if shape == "flat":
+        n, d = np.cumsum((y - y.mean())[::-1])[::-1], k * (m - k) / m
+        usable = np.zeros(m, dtype=bool)
+        usable[edge : m - edge + 1] = True
+        safe = np.where(usable, d, 1.0)
+        return np.where(usable, n * n / safe, 0.0), np.where(usable, n / safe, 0.0)
     x = np.arange(m) - (m - 1) / 2
     sxx = float(x @ x)
     r = y - y.mean()
     r = r - (r @ x / sxx) * x
     tail = np.cumsum(r[::-1])[::-1]
-    k = np.arange(m, 0, -1.0)  # rows from s to the end
     if shape == "level":
         n = tail
         sum1, square = k, k
@@ -80,14 +88,14 @@ def locate(y: Floats, start: int, stop: int, kind: str, variance: float, near: i
     y : ndarray, (n,)
     start, stop : int
         Window, half-open, free of other changes.
-    kind : {"level", "slope", "variance"}
-        A change of variance is a step of the log innovation, which is what `y` must then be.
+    kind : {"level", "slope", "variance", "flat"}
+        "flat" is a step between sides without slope. A change of variance is a step of the log innovation, which is what `y` must then be.
     variance : float
         Long-run variance of the noise in the window.
     near, reach : int
         Search rows ``near - reach .. near + reach``.
     """
-    gain, size = profile(y[start:stop], "slope" if kind == "slope" else "level")
+    gain, size = profile(y[start:stop], "level" if kind == "variance" else kind)
     low = max(near - reach - start, 0)
     high = min(near + reach + 1 - start, gain.shape[0])
     best = low + int(np.argmax(gain[low:high]))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
-from trajscope.detect.changepoints.kinks import segment_kink
+from trajscope.detect.changepoints.kinks import SegmentBreak, permutation_p_value, segment_kink, segment_step
 from trajscope.detect.changepoints.locate import Location, locate
 from trajscope.detect.changepoints.noise import Noise, clip_spikes, estimate_noise, innovations, noise_floor
 from trajscope.detect.changepoints.scan import Candidate, Limits, maximum_p_value, n_scales, scan_scales
@@ -39,9 +39,11 @@ class Settings:
     onset : float
         See `scan.scan_scales`.
     least_segment : int
-        Fewest rows of a segment for `kinks.segment_kink`.
-    kink_lead, kink_bent : float
-        Its two margins: twice the log likelihood ratio over the best smooth shape, curvature of a side in sd.
+        Fewest rows of a segment for `kinks`.
+    exact_below : int
+        Shorter segments must also pass a permutation test, exact for exchangeable noise.
+    step_lead, kink_lead, bent : float
+        Margins of `kinks`: twice the log likelihood ratio over the best smooth shape, tilt or curvature of a side in sd.
     passes : int
         Most passes over the scales.
     """
@@ -53,9 +55,11 @@ class Settings:
     confirm_kink_half: float = 0.0
     min_kink_ratio: float = 0.2
     onset: float = 0.75
-    least_segment: int = 48
+    least_segment: int = 16
+    exact_below: int = 64
+    step_lead: float = 4.0
     kink_lead: float = 1.0
-    kink_bent: float = 3.0
+    bent: float = 3.0
     passes: int = 6
     lenient_passes: int = 2
     lenient_alpha: float = 0.5
@@ -163,10 +167,16 @@ def _one_pass(
             send.append(change.row)
 
 
-def _segment_kinks(
-    y: Floats, noise: Noise, known: list[Change], share: float, alpha: float, settings: Settings
+def _segment_breaks(
+    y: Floats,
+    noise: Noise,
+    known: list[Change],
+    shares: Mapping[str, float],
+    alpha: float,
+    settings: Settings,
+    rng: np.random.Generator,
 ) -> list[Change]:
-    """Kinks of whole segments (`kinks`): at most one a segment and call."""
+    """Steps and kinks of whole segments (`kinks`): at most one a segment and call."""
     new = []
     edges = [0, *sorted(c.row for c in known), y.shape[0]]
     for start, stop in pairwise(edges):
@@ -177,19 +187,36 @@ def _segment_kinks(
         bounds = start + np.linspace(0, length, cells + 1).astype(np.int64)
         means = np.add.reduceat(y[:stop], bounds[:-1]) / np.diff(bounds)
         variance = float(np.mean(np.square(noise.sd[start:stop]))) * noise.inflation
-        found = segment_kink(means, variance * cells / length)
-        if found is None or found.lead < settings.kink_lead or found.bent > settings.kink_bent:
+        best: tuple[float, str, SegmentBreak] | None = None
+        for kind, share in shares.items():
+            found = (segment_kink if kind == "slope" else segment_step)(means, variance * cells / length)
+            lead = settings.kink_lead if kind == "slope" else settings.step_lead
+            if found is None or found.lead < lead or found.bent > settings.bent:
+                continue
+            p_value = maximum_p_value(found.z, length, length // 4, kind)
+            p_value = min(1.0, p_value * (len(edges) - 1) / share)
+            if p_value < alpha and kind != "slope" and length < settings.exact_below:
+                exact = permutation_p_value(y[start:stop], rng) * (len(edges) - 1) / share
+                p_value = min(1.0, max(p_value, exact))
+            if p_value < alpha and (best is None or found.z > best[2].z):
+                best = (p_value, kind, found)
+        if best is None:
             continue
-        p_value = min(1.0, maximum_p_value(found.z, length, length // 4, "slope") * (len(edges) - 1) / share)
-        if p_value > alpha:
-            continue
-        at = locate(y, start, stop, "slope", variance, int(bounds[found.cell]), max(length // 10, 4))
-        new.append(Change(at.row, at.low, at.high, "slope", p_value, at.size, found.z, length // 2))
+        p_value, kind, found = best
+        near = int(bounds[found.cell])
+        shape = "slope" if kind == "slope" else "flat"
+        at = locate(y, start, stop, shape, variance, near, max(length // 10, 4))
+        new.append(Change(at.row, at.low, at.high, kind, p_value, at.size, found.z, length // 2))
     return new
 
 
 def scan_channel(
-    y: Floats, *, alpha: float, shares: Mapping[str, float], settings: Settings | None = None
+    y: Floats,
+    *,
+    alpha: float,
+    shares: Mapping[str, float],
+    settings: Settings | None = None,
+    rng: np.random.Generator | None = None,
 ) -> ChannelScan:
     """Changes of one channel.
 
@@ -202,25 +229,28 @@ def scan_channel(
     shares : mapping of str to float
         Share of `alpha` for each kind looked for: level, slope, variance; sums to at most 1.
     settings : Settings, optional
+    rng : Generator, optional
+        For the permutation tests of short segments; seed 0 unless given.
     """
     settings = settings or Settings()
+    rng = rng or np.random.default_rng(0)
     clipped, spike = clip_spikes(y)
     floor = noise_floor(y)
-    changes, noise = _search(clipped, {k: v for k, v in shares.items() if k != "variance"}, alpha, settings, floor)
+    changes, noise = _search(clipped, {k: v for k, v in shares.items() if k != "variance"}, alpha, settings, floor, rng)
     if "variance" in shares:
         e = innovations(subtract_changes(clipped, changes), noise.phi)
         e = np.abs(e - median_filter(e, size=min(65, e.shape[0]), mode="nearest"))
         scale = float(np.median(e)) / 0.6745
         if scale > floor:
             u = np.log(e / scale + settings.log_offset)
-            moved, _ = _search(u, {"variance": shares["variance"]}, alpha, settings, 0.0)
+            moved, _ = _search(u, {"variance": shares["variance"]}, alpha, settings, 0.0, rng)
             moved = [m for m in moved if all(abs(m.row - c.row) > m.half // 2 for c in changes)]
             changes = sorted([*changes, *moved], key=lambda c: c.row)
     return ChannelScan(tuple(changes), noise, np.flatnonzero(spike), min(8, y.shape[0]))
 
 
 def _search(
-    y: Floats, shares: Mapping[str, float], alpha: float, settings: Settings, floor: float
+    y: Floats, shares: Mapping[str, float], alpha: float, settings: Settings, floor: float, rng: np.random.Generator
 ) -> tuple[list[Change], Noise]:
     """Passes until nothing is new; a lenient pass first, whose finds serve the estimate of the noise only."""
     noise = estimate_noise(y, floor=floor)
@@ -241,8 +271,8 @@ def _search(
     for _ in range(settings.passes):
         new = [] if nothing else _one_pass(y, noise, changes, shares, settings, alpha)
         nothing = False
-        if not new and "slope" in shares:
-            new = _segment_kinks(y, noise, changes, shares["slope"], alpha, settings)
+        if not new:
+            new = _segment_breaks(y, noise, changes, shares, alpha, settings, rng)
         if not new:
             break
         changes = sorted([*changes, *new], key=lambda c: c.row)
