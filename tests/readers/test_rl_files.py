@@ -264,6 +264,18 @@ def test_empty_or_cut_result_json_and_lost_header(tmp_path: Path) -> None:
     assert {"missing-header", "half-line"} <= set(codes(run))
 
 
+def test_dictionaries_in_cells_of_old_tables_are_opened(tmp_path: Path) -> None:
+    info = "{'learner': {'vf_loss': 1.5, 'kl': nan, 'ok': True}, 'last': None, 'name': 'inf'}"
+    rows = "".join(f'{i},{1000 * i},1.5,"{info}","{{\'lr\': 0.1}}"\n' for i in range(1, 4))
+    path = tmp_path / "progress.csv"
+    path.write_text("training_iteration,timesteps_total,time_this_iter_s,info,config\n" + rows)
+    run = read_run(path)
+    assert run.channels["info/learner/vf_loss"].values.tolist() == [1.5] * 3
+    assert run.channels["info/learner/kl"].counts["nan"] == 3
+    assert run.channels["info/last"].n_missing == 3
+    assert run.config == {"lr": 0.1}
+
+
 def test_params_that_are_a_link_are_not_followed(tmp_path: Path) -> None:
     root = trial(tmp_path / "trial", results(3), 3)
     secret = tmp_path / "secret.json"

@@ -129,6 +129,18 @@ def test_rllib_table_agrees_with_result_json(shared_data: Path, tmp_path: Path) 
     assert [p.message for p in run.problems if p.code == "second-file" and p.severity == "warning"] == []
 
 
+def test_dictionaries_in_rllib_tables_agree_with_result_json(shared_data: Path) -> None:
+    for path in files(shared_data, "csv_rllib/set01/pong-speedrun/**/progress.csv"):
+        other = read_run(
+            shared_data / "logs/jsonl_rllib" / path.relative_to(shared_data / "logs/csv_rllib").with_name("result.json")
+        )
+        run = read_run(path)
+        assert set(other.channels) == set(run.channels)
+        for name, channel in other.channels.items():
+            np.testing.assert_allclose(run.channels[name].values, channel.values, rtol=1e-6)
+            assert run.channels[name].steps.tolist() == channel.steps.tolist()
+
+
 def test_json_line_counts(shared_data: Path) -> None:
     for path in files(shared_data, "jsonl_detr/**/log.txt"):
         records = [json.loads(line) for line in path.read_text().splitlines()]

@@ -8,6 +8,7 @@ differ are reported. Step: ``timesteps_total`` or what stands for it in newer ve
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from typing import Any
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import load_text
 from trajscope.readers._csvparse import parse_delimited
-from trajscope.readers._jsonlines import parse_records, records_table
+from trajscope.readers._jsonlines import CONFIG_KEYS, Records, parse_records, records_table
 from trajscope.readers._merge import work_in
-from trajscope.readers._table import table_source
+from trajscope.readers._table import Table, table_source
 from trajscope.readers.base import Reader, ReadOptions
 
 __all__ = ["READER", "Rllib"]
@@ -34,6 +35,8 @@ _SIGNS = (
     "timesteps_total",
 )
 _PARAMS_LIMIT = 1 << 22
+_JSON_LITERALS = {"None": "null", "True": "true", "False": "false", "nan": "NaN", "inf": "Infinity"}
+_LITERALS = re.compile(r"(?<=[\s:,\[-])(?:None|True|False|nan|inf)(?=[,}\]])")
 
 
 class Rllib(Reader):
@@ -114,7 +117,38 @@ def _from_csv(path: Path, options: ReadOptions) -> Source | None:
         if path.with_name("result.json").is_file():
             return Source(file, problems=[*notes, lost])
         table.problems.append(lost)
-    return table_source(table, file, step=options.step, wants=options.wants, prefer=_COUNTERS)
+    config = _open_dictionaries(table, file)
+    source = table_source(table, file, step=options.step, wants=options.wants, prefer=_COUNTERS)
+    source.config = config
+    return source
+
+
+def _open_dictionaries(table: Table, file: str) -> dict[str, Any]:
+    """Give the numbers of dictionaries that old versions wrote into one cell columns of their own; return settings."""
+    config: dict[str, Any] = {}
+    for column in list(table.columns):
+        if column.text is None or sum((c or "").startswith("{") for c in column.text) * 2 < len(table):
+            continue
+        found = [_dictionary(c or "") for c in column.text]
+        table.columns.remove(column)
+        if column.name in CONFIG_KEYS:
+            config = next((d for d in reversed(found) if d), {})
+            continue
+        records = Records([{column.name: d} if d else {} for d in found], table.line.tolist())
+        inner, _ = records_table(records, file)
+        table.columns.extend(inner.columns)
+        table.problems.extend(inner.problems)
+    return config
+
+
+def _dictionary(cell: str) -> dict[str, Any]:
+    """Python's text of a dictionary of plain values, read as JSON; empty where it is anything else."""
+    text = _LITERALS.sub(lambda m: _JSON_LITERALS[m[0]], cell.replace("'", '"'))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _params(path: Path) -> dict[str, Any]:
