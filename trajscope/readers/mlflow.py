@@ -205,7 +205,9 @@ class _Collected:
                 Problem(
                     "half-line" if half else "ragged-row",
                     "info" if half else "warning",
-                    f"Metric {name} ends in {what}" if half else f"Metric {name} holds {what}; skipped",
+                    f"Metric {name} ends in {what}, which was left out"
+                    if half
+                    else f"Metric {name} holds {what}; skipped",
                     label,
                     f"line {bad[0] + 1}",
                     lost,
@@ -241,8 +243,8 @@ def _lines(data: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray
         try:
             at, what = int(parts[0]), float(parts[1])
             where = int(parts[2]) if len(parts) > 2 else 0
-            # A line without its end may have lost digits of its last field.
-            if (number == last and len(parts) < 3) or not (abs(at) < 2**63 and abs(where) < 2**63):
+            # A line without its end may have lost digits of its last field, and MLflow ends every line.
+            if number == last or not (abs(at) < 2**63 and abs(where) < 2**63):
                 raise ValueError
         except (ValueError, IndexError):
             bad.append(number)
