@@ -11,7 +11,8 @@ Format: the schema in the exporter's public source (``src/neptune_exporter/model
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,11 @@ class NeptuneReader(Reader):
         """The runs in the file; the exporter writes one a file."""
         found: set[str] = set()
         for f in files:
-            table = _table(f, ["run_id"], options)
-            found.update(str(v) for v in pc.unique(table["run_id"]).to_pylist() if v is not None)
+            try:
+                found |= _run_ids(f, options)
+            except ReadError:
+                if len(files) == 1:
+                    raise  # of several parts the damaged one is reported when the run is read
         return sorted(found) if len(found) > 1 else [""]
 
     def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
@@ -72,14 +76,34 @@ class NeptuneReader(Reader):
 READER = NeptuneReader()
 
 
-def _table(path: Path, columns: Sequence[str], options: ReadOptions) -> Any:
+def _run_ids(path: Path, options: ReadOptions) -> set[str]:
+    """Runs in a file, from the statistics in its footer where they decide it."""
+    found: set[str] = set()
+    with _readable(path, options), pq.ParquetFile(path) as file:
+        column = file.schema_arrow.get_field_index("run_id")
+        for g in range(file.metadata.num_row_groups):
+            statistics = file.metadata.row_group(g).column(column).statistics
+            if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+                table = file.read(["run_id"])
+                return {str(v) for v in pc.unique(table["run_id"]).to_pylist() if v is not None}
+            found.add(str(statistics.min))
+    return found
+
+
+@contextmanager
+def _readable(path: Path, options: ReadOptions) -> Iterator[None]:
+    """Turn Arrow's errors into one sentence."""
     try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        reason = (str(problem).splitlines() or [""])[0]
+        raise ReadError(f"{options.label(path)}: the Parquet file is damaged ({reason})") from problem
+
+
+def _table(path: Path, columns: Sequence[str], options: ReadOptions) -> Any:
+    with _readable(path, options):
         have = set(pq.read_schema(path).names)
         return pq.read_table(path, columns=[c for c in columns if c in have])
-    except (pa.ArrowException, OSError, ValueError) as problem:
-        raise ReadError(
-            f"{options.label(path)}: the Parquet file is damaged ({str(problem).splitlines()[0]})"
-        ) from problem
 
 
 def _source(files: Sequence[Path], key: str, options: ReadOptions) -> Source:
