@@ -101,12 +101,12 @@ def labels(root: Path) -> pa.Table:
     rows = []
     for path in data_files(root):
         tables = {run: series(table) for run, table in read_tables(path)}
-        elsewhere = {c["twin"] for run in tables if (c := configs[run])["twin"]} - tables.keys()
+        elsewhere = {c["twin"] for run in tables if (c := configs[run]).get("twin")} - tables.keys()
         for other in {where[t] for t in elsewhere}:
             tables |= {run: series(table) for run, table in read_tables(other) if run in elsewhere}
         for run in tables.keys() & {r for r, p in where.items() if p == path}:
             config = configs[run]
-            twin = tables[config["twin"]] if config["twin"] else None
+            twin = tables[config["twin"]] if config.get("twin") else None
             name = path.relative_to(root).as_posix()
             rows.append(label(config, tables[run], twin) | {"run": run, "file": name})
     return pa.Table.from_pylist(sorted(rows, key=lambda row: str(row["run"])), schema=SCHEMA)

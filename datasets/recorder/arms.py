@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from recorder.perturb import DATA, OPTIMIZATION, PARAMETRIC, SIGNAL, Perturbation
 
 CONTROL = "control"
@@ -64,6 +67,24 @@ CLIP_OFF: Arms = {
     "clip_off_50": Perturbation(OPTIMIZATION, "clip", 2, float("inf"), 50),
     "clip_off_200": Perturbation(OPTIMIZATION, "clip", 3, float("inf"), 200),
 }
+
+
+def event_config(arm: str, perturbation: Perturbation | None, start: int, twin: str, unit: int = 1) -> dict[str, Any]:
+    """The declared event as it stands in a run's configuration; ``unit`` is the number of steps in a duration of 1."""
+    if perturbation is None:
+        return {"arm": arm, "severity": 0, "ramp": False}
+    p = perturbation
+    return {
+        "arm": arm,
+        "axis": p.axis,
+        "perturbation": p.kind,
+        "severity": p.severity,
+        "level": p.level if math.isfinite(p.level) else None,
+        "duration": p.duration * unit,
+        "ramp": p.ramp,
+        "injection_step": start * unit,
+        "twin": twin,
+    }
 
 
 def ramps(lr: tuple[float, float], data: tuple[float, float], grad: tuple[float, float], steps: int) -> Arms:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from recorder.arms import CONTROL, Arms
+from recorder.arms import CONTROL, Arms, event_config
+from recorder.forking import seeds
 from recorder.networks import size
 from recorder.perturb import DATA, OPTIMIZATION, PARAMETRIC, SIGNAL, Perturbation
 from recorder.ppo import CARTS, PER_UPDATE, ActorCritic, Settings
@@ -65,7 +66,7 @@ class Plan:
 
     def config(self, seed: int, arm: str) -> dict[str, Any]:
         """Steps count environment steps, as in the log."""
-        s, p = self.settings, self.arms[arm]
+        s = self.settings
         return {
             "domain": "cartpole",
             "purpose": self.purpose,
@@ -80,20 +81,8 @@ class Plan:
             "environments": CARTS,
             "n_parameters": size(self.net.shapes),
             "resolution": RESOLUTION,
-            "arm": arm,
-            "axis": p.axis if p else None,
-            "perturbation": p.kind if p else None,
-            "severity": p.severity if p else 0,
-            "level": p.level if p else None,
-            "duration": p.duration * PER_UPDATE if p else None,
-            "ramp": p.ramp if p else False,
-            "injection_step": s.fork * PER_UPDATE if p else None,
-            "twin": self.run_id(seed, CONTROL) if p else None,
+            **event_config(arm, self.arms[arm], s.fork, self.run_id(seed, CONTROL), PER_UPDATE),
         }
-
-
-def seeds(low: int, high: int) -> tuple[int, ...]:
-    return tuple(range(low, high))
 
 
 CONTROL_ONLY: Arms = {CONTROL: None}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
 LAST = 10  # gradients in the weighted mean pairwise cosine
@@ -107,3 +108,28 @@ class Log:
             return {
                 c: (np.array(self.steps[c], np.int64), np.array(self.values[c]).astype(np.float32)) for c in self.steps
             }
+
+
+def log_micro(log: Log, step: int, losses: F32, gradient: F32, grads: F32) -> None:
+    """Loss and micro-batch channels: ``losses (n_micro,)``, ``grads (n_micro, d)`` and their mean ``gradient (d,)``."""
+    wide = grads.astype(np.float64)
+    micro = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    log.add("train/loss", step, float(losses.mean()))
+    log.add("train/micro_count", step, len(grads))
+    log.add("train/micro_mean_norm", step, norm(gradient))
+    log.add("train/micro_sum_norm", step, float(micro.sum()))
+    log.add("train/micro_sum_norm2", step, float(micro @ micro))
+
+
+def log_gradient(log: Log, step: int, gradient: F32, momentum: F32, memory: GradientMemory) -> float:
+    """Norm of the gradient that the optimizer is given, before clipping, and its cosines; returns the norm."""
+    g = gradient.astype(np.float64)
+    n = norm(g)
+    log.add("train/grad_norm", step, n)
+    successive, last10 = memory.push(g)
+    if step > 0:
+        m = momentum.astype(np.float64)
+        log.add("train/grad_cos", step, successive)
+        log.add("train/grad_cos_last10", step, last10)
+        log.add("train/momentum_cos", step, cosine(float(m @ g), norm(m), n))
+    return n

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from recorder.arms import AXES, AXES_SGD, CLIP_OFF, CONTROL, FIRST, LR, Arms, ramps
+from recorder.arms import AXES, AXES_SGD, CLIP_OFF, CONTROL, FIRST, LR, Arms, event_config, ramps
+from recorder.forking import seeds
 from recorder.networks import CNN, MLP, Network, size
 from recorder.trainer import MICRO, N_VALIDATION, Settings
 
@@ -61,18 +62,7 @@ class Plan:
 
     def config(self, seed: int, arm: str) -> dict[str, Any]:
         """What a user would find in the run's configuration, and the declared event."""
-        s, p = self.settings, self.arms[arm]
-        event = {
-            "arm": arm,
-            "axis": p.axis if p else None,
-            "perturbation": p.kind if p else None,
-            "severity": p.severity if p else 0,
-            "level": None if p is None or p.level == float("inf") else p.level,
-            "duration": p.duration if p else None,
-            "ramp": p.ramp if p else False,
-            "injection_step": s.fork if p else None,
-            "twin": self.run_id(seed, CONTROL) if p else None,
-        }
+        s = self.settings
         unset = {f.name for f in fields(s) if f.name in ("clip", "grad_noise") and getattr(s, f.name) == f.default}
         return {
             "domain": "digits",
@@ -85,17 +75,13 @@ class Plan:
             "micro_batches": MICRO,
             "n_parameters": size(self.net.shapes),
             "n_validation": N_VALIDATION,
-            **event,
+            **event_config(arm, self.arms[arm], s.fork, self.run_id(seed, CONTROL)),
         }
 
 
 def base(optimizer: str, **changes: Any) -> Settings:
     """Settings of the controls of an optimizer."""
     return Settings(**{"lr": BASE_LR[optimizer], **changes})
-
-
-def seeds(low: int, high: int) -> tuple[int, ...]:
-    return tuple(range(low, high))
 
 
 def only(*names: str) -> Arms:

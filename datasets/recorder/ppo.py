@@ -9,14 +9,13 @@ moved over the whole update; ``train/grad_cos_last10`` is of the last ten miniba
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recorder.cartpole import CartPoles
+from recorder.forking import fork
 from recorder.monitor import GradientMemory, Log, cosine, norm
 from recorder.networks import size, unflatten
 from recorder.optimizers import Adam
@@ -294,11 +293,4 @@ def record_seed(
     """Train one trunk to the fork and every arm from there; an arm of None is the control, the twin of the others."""
     trunk, shared = Trainer.start(net, settings, seed), Log()
     trunk.advance(shared, settings.fork)
-    logs = {}
-    for arm, perturbation in sorted(arms.items(), key=lambda item: item[0]):
-        trainer, log, event = copy.deepcopy(trunk), copy.deepcopy(shared), None
-        if perturbation is not None:
-            event = Event(perturbation, settings.fork, np.random.default_rng([seed, crc32(arm.encode())]))
-        trainer.advance(log, settings.updates, event)
-        logs[arm] = log
-    return logs
+    return fork(trunk, shared, arms, settings.fork, seed, lambda t, log, event: t.advance(log, settings.updates, event))

@@ -6,15 +6,14 @@ a multiple of ``eval_every``; the first one, at step 0, is of the untrained netw
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from recorder.monitor import GradientMemory, Log, cosine, norm
+from recorder.forking import fork
+from recorder.monitor import GradientMemory, Log, log_gradient, log_micro, norm
 from recorder.networks import Network, evaluate, size, unflatten
 from recorder.optimizers import OPTIMIZERS, Optimizer
 from recorder.perturb import BATCH, GRADIENT, STATE, Event, Perturbation
@@ -112,28 +111,12 @@ class Trainer:
             x, y = BATCH[p.kind](x, y, level, event.rng, event.held)
         losses, grads = self.net.micro_gradients(self.theta, x.reshape(MICRO, -1, x.shape[-1]), y.reshape(MICRO, -1))
         gradient = grads.mean(axis=0)
-        wide = grads.astype(np.float64)
-        micro = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-        log.add("train/loss", t, float(losses.mean()))
-        log.add("train/micro_count", t, MICRO)
-        log.add("train/micro_mean_norm", t, norm(gradient))
-        log.add("train/micro_sum_norm", t, float(micro.sum()))
-        log.add("train/micro_sum_norm2", t, float(micro @ micro))
-
+        log_micro(log, t, losses, gradient, grads)
         if s.grad_noise:
             gradient = GRADIENT["grad_noise"](gradient, s.grad_noise, self.noise_rng)
         if event and level is not None and p and p.kind in GRADIENT:
             gradient = GRADIENT[p.kind](gradient, level, event.rng)
-        g = gradient.astype(np.float64)
-        n = norm(g)
-        log.add("train/grad_norm", t, n)
-        successive, last10 = self.memory.push(g)
-        if t > 0:
-            m = self.optimizer.momentum.astype(np.float64)
-            log.add("train/grad_cos", t, successive)
-            log.add("train/grad_cos_last10", t, last10)
-            log.add("train/momentum_cos", t, cosine(float(m @ g), norm(m), n))
-
+        n = log_gradient(log, t, gradient, self.optimizer.momentum, self.memory)
         lr, self.optimizer.beta, clip = s.lr, s.beta, s.clip
         if level is not None and p:
             lr = s.lr * level if p.kind == "lr_spike" else s.lr
@@ -159,13 +142,6 @@ def record_seed(
     """Train one trunk to the fork and every arm from there; an arm of None is the control, the twin of the others."""
     trunk, shared = Trainer.start(net, optimizer, settings, seed), Log()
     trunk.advance(data, shared, settings.fork)
-    logs = {}
-    for arm, perturbation in sorted(arms.items(), key=lambda item: item[0]):
-        trainer, log = copy.deepcopy(trunk), copy.deepcopy(shared)
-        event = None
-        if perturbation is not None:
-            # crc32 of the name, not its place in the list: an arm stays the same when others are added
-            event = Event(perturbation, settings.fork, np.random.default_rng([seed, crc32(arm.encode())]))
-        trainer.advance(data, log, settings.steps, event)
-        logs[arm] = log
-    return logs
+    return fork(
+        trunk, shared, arms, settings.fork, seed, lambda t, log, event: t.advance(data, log, settings.steps, event)
+    )

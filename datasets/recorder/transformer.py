@@ -7,11 +7,9 @@ is shared with the digits recordings. Row t describes the parameters that enter 
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass, field
 from pydoc_data.topics import topics
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -19,7 +17,8 @@ from numpy.typing import NDArray
 from torch.func import grad_and_value, vmap
 from torch.nn import functional
 
-from recorder.monitor import GradientMemory, Log, cosine, norm
+from recorder.forking import fork
+from recorder.monitor import GradientMemory, Log, log_gradient, log_micro, norm
 from recorder.networks import size, unflatten
 from recorder.optimizers import Adam
 from recorder.perturb import GRADIENT, STATE, Event, Perturbation
@@ -191,24 +190,10 @@ class Trainer:
             x, y = corrupt(x, y, kind, level, event)
         losses, grads = self.net.micro_gradients(self.theta, x, y)
         gradient = grads.mean(axis=0)
-        wide = grads.astype(np.float64)
-        micro = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-        log.add("train/loss", t, float(losses.mean()))
-        log.add("train/micro_count", t, MICRO)
-        log.add("train/micro_mean_norm", t, norm(gradient))
-        log.add("train/micro_sum_norm", t, float(micro.sum()))
-        log.add("train/micro_sum_norm2", t, float(micro @ micro))
+        log_micro(log, t, losses, gradient, grads)
         if event is not None and kind in GRADIENT:
             gradient = GRADIENT[kind](gradient, level, event.rng)
-        g = gradient.astype(np.float64)
-        n = norm(g)
-        log.add("train/grad_norm", t, n)
-        successive, last10 = self.memory.push(g)
-        if t > 0:
-            m = self.optimizer.momentum.astype(np.float64)
-            log.add("train/grad_cos", t, successive)
-            log.add("train/grad_cos_last10", t, last10)
-            log.add("train/momentum_cos", t, cosine(float(m @ g), norm(m), n))
+        log_gradient(log, t, gradient, self.optimizer.momentum, self.memory)
         lr = s.schedule(t) * (level if kind == "lr_spike" else 1.0)
         self.optimizer.beta = level if kind == "momentum" else s.beta
         change = self.optimizer.step(gradient, lr)
@@ -245,11 +230,6 @@ def record_seed(
     torch.set_num_threads(1)
     trunk, shared = Trainer.start(net, settings, seed), Log()
     trunk.advance(text, shared, settings.fork)
-    logs = {}
-    for arm, perturbation in sorted(arms.items(), key=lambda item: item[0]):
-        trainer, log, event = copy.deepcopy(trunk), copy.deepcopy(shared), None
-        if perturbation is not None:
-            event = Event(perturbation, settings.fork, np.random.default_rng([seed, crc32(arm.encode())]))
-        trainer.advance(text, log, settings.steps, event)
-        logs[arm] = log
-    return logs
+    return fork(
+        trunk, shared, arms, settings.fork, seed, lambda t, log, event: t.advance(text, log, settings.steps, event)
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from recorder.arms import CONTROL, Arms
+from recorder.arms import CONTROL, Arms, event_config
+from recorder.forking import seeds
 from recorder.networks import size
 from recorder.perturb import DATA, OPTIMIZATION, PARAMETRIC, SIGNAL, Perturbation
 from recorder.transformer import MICRO, Settings, Transformer
@@ -62,7 +63,7 @@ class Plan:
 
     def config(self, seed: int, arm: str) -> dict[str, Any]:
         """What a user would find in the run's configuration, and the declared event."""
-        s, p = self.settings, self.arms[arm]
+        s = self.settings
         return {
             "domain": "transformer",
             "purpose": self.purpose,
@@ -74,20 +75,8 @@ class Plan:
             "micro_batches": MICRO,
             "n_parameters": size(self.net.shapes),
             "resolution": RESOLUTION,
-            "arm": arm,
-            "axis": p.axis if p else None,
-            "perturbation": p.kind if p else None,
-            "severity": p.severity if p else 0,
-            "level": p.level if p else None,
-            "duration": p.duration if p else None,
-            "ramp": p.ramp if p else False,
-            "injection_step": s.fork if p else None,
-            "twin": self.run_id(seed, CONTROL) if p else None,
+            **event_config(arm, self.arms[arm], s.fork, self.run_id(seed, CONTROL)),
         }
-
-
-def seeds(low: int, high: int) -> tuple[int, ...]:
-    return tuple(range(low, high))
 
 
 WIDTHS: Arms = HARM | {name: OTHERS[name] for name in ("lr_x10", "lr_x30", "label_noise_100")}
