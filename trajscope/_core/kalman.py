@@ -332,39 +332,38 @@ _SOLVE_CELLS = 1 << 18  # entries of the banded system for covariances that are 
 def posterior_covariances(band: Floats) -> tuple[Floats, Floats]:
     """Covariances of all states, (n, k, k), and Cov(z_t, z_{t+1}), (n, k, k) (last unused), from a factor."""
     n, k, _ = band.shape
-    low, off = factor_blocks(band)
-    inverse = triangular_inverse(low)
-    own = inverse.transpose(0, 2, 1) @ inverse
-    gain = -(inverse.transpose(0, 2, 1) @ off.transpose(0, 2, 1))
-    gain[-1] = 0.0
     i, j = np.triu_indices(k)
     m = i.size
-    packed = own[:, i, j]
     # Sigma_t[i, j] = W[i, j] + sum_{a <= b} (H[i, a] H[j, b] + [a < b] H[i, b] H[j, a]) Sigma_{t+1}[a, b]
     distinct = np.where(i < j, 1.0, 0.0)
     rows = max(2, _SOLVE_CELLS // (2 * m * m))
     row, column = np.arange(m)[:, None], np.arange(m)[None, :]
+    covariance, lagged = np.empty((n, k, k)), np.zeros((n, k, k))
     below = np.zeros(m)
     for stop in range(n, 0, -rows):
         start = max(0, stop - rows)
-        h = gain[start:stop]
+        low, off = factor_blocks(band[start:stop])
+        inverse = triangular_inverse(low)
+        turned = inverse.transpose(0, 2, 1)
+        packed = (turned @ inverse)[:, i, j]
+        h = -(turned @ off.transpose(0, 2, 1))
+        if stop == n:
+            h[-1] = 0.0
         spread = (
             h[:, i[:, None], i[None, :]] * h[:, j[:, None], j[None, :]]
             + distinct * h[:, i[:, None], j[None, :]] * h[:, j[:, None], i[None, :]]
         )
-        packed[stop - 1] += spread[-1] @ below
+        packed[-1] += spread[-1] @ below
         # unit upper triangular, band[col, (2m - 1) + row - col]; block (t, t+1) sits in the columns of t + 1
         system = np.zeros((stop - start, m, 2 * m))
         system[1:, column, (m - 1) + row - column] = -spread[:-1]
-        rhs = packed[start:stop].reshape(-1, 1)
-        solved, _ = lapack.dtbtrs(system.reshape(-1, 2 * m).T, rhs, uplo="U", diag="U")
-        packed[start:stop] = solved.reshape(-1, m)
-        below = packed[start]
-    covariance = np.empty((n, k, k))
-    covariance[:, i, j] = packed
-    covariance[:, j, i] = packed
-    lagged = np.zeros((n, k, k))
-    lagged[:-1] = gain[:-1] @ covariance[1:]
+        solved, _ = lapack.dtbtrs(system.reshape(-1, 2 * m).T, packed.reshape(-1, 1), uplo="U", diag="U")
+        packed = solved.reshape(-1, m)
+        below = packed[0]
+        covariance[start:stop, i, j] = packed
+        covariance[start:stop, j, i] = packed
+        end = min(stop, n - 1)
+        lagged[start:end] = h[: end - start] @ covariance[start + 1 : end + 1]
     return covariance, lagged
 
 

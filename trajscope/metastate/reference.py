@@ -50,8 +50,8 @@ MIN_SIBLINGS = 5
 MIN_CHANNELS = 3
 """Channels below which an audit forms no meta-state: the channels themselves say it better."""
 
-_SCALE_ROWS = 10_000
-"""Rows, evenly spaced, from which a MAD is taken: its sampling error is then about 1 %."""
+_SCALE_ROWS = 5_000
+"""Rows, evenly spaced, from which a MAD is taken: its sampling error is then below 2 %."""
 
 
 def baseline_rows(n_rows: int, start: float = 0.05, stop: float = 0.25) -> slice:
@@ -104,7 +104,8 @@ class _Line:
         def last(i: int) -> Floats:
             before[i, 0] = self.sums[i]
             before[i, 1:] = sums[i, :-1]
-            return before[i]
+            out: Floats = before[i]
+            return out
 
         g = self.decay
         run(0, ones)
