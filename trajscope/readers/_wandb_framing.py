@@ -85,7 +85,7 @@ def load(stream: BinaryIO, size: int) -> NDArray[np.uint8]:
     return data[: got + PAD]
 
 
-def batches(data: NDArray[np.uint8], found: Framing, records: int = 16384) -> Iterator[Batch]:
+def batches(data: NDArray[np.uint8], found: Framing, records: int = 8192) -> Iterator[Batch]:
     """The good records of a file loaded with `load`; losses are entered in ``found``."""
     view = memoryview(data)
     crc32, unpack = zlib.crc32, _CHUNK.unpack_from

@@ -15,7 +15,7 @@ from trajscope.readers._json_values import Parsed, parse
 from trajscope.readers._wandb_decode import Fields, Ints, binary, items, key_name, padded, plain_fields, varint, walk
 from trajscope.readers.base import ReadOptions
 
-__all__ = ["History", "last_items"]
+__all__ = ["History", "Latest"]
 
 STEP, WALL = "_step", "_timestamp"
 
@@ -231,20 +231,30 @@ def _leaves(prefix: str, content: dict[str, Any], depth: int = 0) -> Iterator[tu
             yield from _leaves(name, value, depth + 1)
 
 
-def last_items(pieces: Sequence[memoryview]) -> dict[str, Any]:
+class Latest:
     """The last value of each key over successive records of items (configuration, summary)."""
-    if not pieces:
-        return {}
-    data, start, end = padded(list(pieces))
-    found, _ = items(data, walk(data, start, end))
-    keys = binary(data, found.key_start, found.key_end).dictionary_encode()
-    latest = np.zeros(len(keys.dictionary), dtype=np.int64)
-    latest[keys.indices.to_numpy()] = np.arange(found.record.size)
-    out: dict[str, Any] = {}
-    for region, i in zip(keys.dictionary.to_pylist(), latest.tolist(), strict=True):
-        text = data[found.value_start[i] : found.value_end[i]].tobytes()
-        try:
-            out[key_name(region)] = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-    return out
+
+    def __init__(self) -> None:
+        self._texts: dict[bytes, bytes] = {}
+
+    def add(self, pieces: Sequence[memoryview]) -> None:
+        """Enter the bodies of further records; only the last text of each key is kept."""
+        if not pieces:
+            return
+        data, start, end = padded(list(pieces))
+        found, _ = items(data, walk(data, start, end))
+        keys = binary(data, found.key_start, found.key_end).dictionary_encode()
+        latest = np.zeros(len(keys.dictionary), dtype=np.int64)
+        latest[keys.indices.to_numpy()] = np.arange(found.record.size)
+        for region, i in zip(keys.dictionary.to_pylist(), latest.tolist(), strict=True):
+            self._texts[region] = data[found.value_start[i] : found.value_end[i]].tobytes()
+
+    def values(self) -> dict[str, Any]:
+        """The values by name; what is no JSON is left out."""
+        out: dict[str, Any] = {}
+        for region, text in self._texts.items():
+            try:
+                out[key_name(region)] = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+        return out

@@ -24,7 +24,7 @@ from trajscope.errors import ReadError
 from trajscope.history import Problem, Source
 from trajscope.readers._wandb_decode import KINDS, Ints, contents, padded, plain_fields, varint
 from trajscope.readers._wandb_framing import HEADER, MAGIC, Framing, batches, load
-from trajscope.readers._wandb_history import History, last_items
+from trajscope.readers._wandb_history import History, Latest
 from trajscope.readers._yaml import read_yaml
 from trajscope.readers.base import Reader, ReadOptions, Rejected, Tree
 
@@ -35,7 +35,7 @@ _DECODED = (HISTORY, SUMMARY, CONFIG, RUN, EXIT)
 _SESSION = re.compile(r"^(?:offline-)?run-(\d{8})_(\d{6})-(?P<id>.+)$")
 
 #: Bytes of history payload decoded at a time; bounds the memory of the gathered indices.
-_BATCH = 4 * 1024 * 1024
+_BATCH = 2 * 1024 * 1024
 _SIDECAR_LIMIT = 16 * 1024 * 1024
 
 
@@ -107,8 +107,8 @@ class _Log:
 
     def __init__(self, options: ReadOptions) -> None:
         self.history = History(options)
-        self.summary: list[memoryview] = []
-        self.config: list[memoryview] = []
+        self.summary = Latest()
+        self.config = Latest()
         self.facts: dict[str, Any] = {}
         self.skipped: dict[str, int] = {}
         self.ended = False
@@ -128,10 +128,10 @@ class _Log:
                     name = KINDS[int(number)]
                     self.skipped[name] = self.skipped.get(name, 0) + int(count)
             found = {k: [pieces[i] for i in np.flatnonzero(kind == k).tolist()] for k in _DECODED}
-            self.summary += found[SUMMARY]
-            self.config += found[CONFIG]
+            self.summary.add(found[SUMMARY])
             for run in found[RUN]:
-                self.config += _run_record(run, self.facts)
+                self.config.add(_run_record(run, self.facts))
+            self.config.add(found[CONFIG])
             for end_record in found[EXIT]:
                 self.ended, self.facts["exit_code"] = True, _exit_code(end_record)
             for part in _portions(found[HISTORY]):
@@ -186,10 +186,10 @@ def _source(path: Path, options: ReadOptions) -> Source:
     source.started = log.history.started
     if source.started is None:
         source.started = _stamp(path.parent) or log.facts.get("started")
-    config = {**_sidecar_config(path), **last_items(log.config)}
+    config = {**_sidecar_config(path), **log.config.values()}
     summary = _sidecar_summary(path)
     if not (log.ended and summary):  # of a finished run the file beside the log is the whole summary
-        summary = {**last_items(log.summary), **summary}
+        summary = {**log.summary.values(), **summary}
     source.config = {k: v for k, v in config.items() if k != "_wandb"}
     source.summary = {k: v for k, v in summary.items() if not k.startswith("_wandb")}
     if log.facts:
