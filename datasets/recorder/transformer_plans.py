@@ -81,7 +81,8 @@ class Plan:
 
 WIDTHS: Arms = HARM | {name: OTHERS[name] for name in ("lr_x10", "lr_x30", "label_noise_100")}
 FILES: dict[str, tuple[Plan, ...]] = {
-    "tf64": (Plan(HARM, seeds(0, 32)), Plan({CONTROL: None}, seeds(32, 40))),
+    "tf64": (Plan(HARM, seeds(0, 20)),),
+    "tf64-more": (Plan(HARM, seeds(20, 32)), Plan({CONTROL: None}, seeds(32, 40))),
     "tf64-ramps": (Plan(RAMPS, seeds(0, 10), Settings(fork=100), "ramp"),),
     "tf32-tf128": tuple(Plan(WIDTHS, seeds(0, 3), purpose="width", net=Transformer(w)) for w in (32, 128)),
     "tf64-axes": (Plan(OTHERS, seeds(0, 3)),),
