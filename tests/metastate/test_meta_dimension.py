@@ -12,6 +12,7 @@ from trajscope._core.surrogates import ar_surrogate, circular_shift, iaaft, phas
 from trajscope.errors import InputError, NotEnoughData
 from trajscope.metastate import BestChannel, RawMahalanobis, align_states, dimension, parallel_analysis
 from trajscope.metastate.dimension import broken_stick, elementwise_cv
+from trajscope.metastate.parallel import _rotated_eigenvalues, centre_run, correlation_eigenvalues
 
 
 def shuffled(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -35,6 +36,29 @@ def test_red_noise_has_no_common_dimension(runs: int) -> None:
         for s in range(10)
     ]
     assert min(trap) >= 1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_looking_rotations_up_is_making_them(share: float) -> None:
+    rng = np.random.default_rng(11)
+    runs = [centre_run(punch(rng, two_state(rng, n, p=4)[0], share)) for n in (60, 61)]
+
+    class Fixed:
+        """A generator that hands out offsets from a list."""
+
+        def __init__(self, offsets: list[np.ndarray]) -> None:
+            self.offsets = offsets
+
+        def integers(self, low: int, high: int, size: object) -> np.ndarray:
+            return self.offsets.pop(0)
+
+    offsets = [rng.integers(0, len(r), size=(7, 4)) for r in runs]
+    quick = _rotated_eigenvalues(runs, 7, Fixed(list(offsets)))  # type: ignore[arg-type]
+    for b in range(7):
+        made = [
+            np.stack([np.roll(r[:, c], o[b, c]) for c in range(4)], axis=1) for r, o in zip(runs, offsets, strict=True)
+        ]
+        np.testing.assert_allclose(quick[b], correlation_eigenvalues(made), atol=1e-10)
 
 
 def test_two_states_are_counted_as_two() -> None:

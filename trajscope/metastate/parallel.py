@@ -24,6 +24,9 @@ __all__ = ["ParallelAnalysis", "correlation_eigenvalues", "parallel_analysis"]
 
 Floats = NDArray[np.float64]
 
+_TABLE_CELLS = 4_000_000
+"""Entries of a table of cross-correlations (32 MB) up to which rotations are looked up instead of made."""
+
 
 @dataclass(frozen=True)
 class ParallelAnalysis:
@@ -106,7 +109,11 @@ def parallel_analysis(
         sources = [fill_gaps(r) for r in centred]
     own = correlation_eigenvalues(centred)
     null = np.empty((n_surrogates, own.size))
-    for b in range(n_surrogates):
+    cells = max(r.shape[0] for r in pieces) * own.size**2
+    quick = surrogate == "circular" and cells <= _TABLE_CELLS
+    if quick:
+        null = _rotated_eigenvalues(centred, n_surrogates, generator)
+    for b in range(0 if quick else n_surrogates):
         made = [make(s, generator) for s in sources]
         if surrogate != "circular":
             made = [np.where(g, np.nan, m) for g, m in zip(gaps, made, strict=True)]
@@ -117,6 +124,38 @@ def parallel_analysis(
     above = own > thresholds
     n = int(own.size if above.all() else np.argmin(above))
     return ParallelAnalysis(n, own, thresholds)
+
+
+def _rotated_eigenvalues(runs: Sequence[Floats], n_surrogates: int, rng: np.random.Generator) -> Floats:
+    """Correlation eigenvalues, (n_surrogates, n_channels), of runs whose channels are rotated at random.
+
+    Products of two rotated channels depend on the difference of their offsets only, so all of them lie in one circular
+    cross-correlation, and a surrogate is a look-up. Gaps: the same for the masks counts joint rows.
+    """
+    p = runs[0].shape[1]
+    products, pairs = np.zeros((n_surrogates, p, p)), np.zeros((n_surrogates, p, p))
+    i, j = np.arange(p)[:, None], np.arange(p)[None, :]
+    for x in runs:
+        n = x.shape[0]
+        offsets = rng.integers(0, n, size=(n_surrogates, p))
+        lag = (offsets[:, :, None] - offsets[:, None, :]) % n
+        seen = ~np.isnan(x)
+        products += _cross_correlations(np.where(seen, x, 0.0))[i, j, lag]
+        if seen.all():
+            pairs += n
+        else:
+            pairs += np.rint(_cross_correlations(seen.astype(np.float64))[i, j, lag])
+    covariance = np.where(pairs > 0, products / np.maximum(pairs, 1), 0.0)
+    sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    sd = np.where(sd > 0, sd, 1.0)
+    correlation = covariance / (sd[:, :, None] * sd[:, None, :])
+    return np.asarray(np.linalg.eigvalsh(correlation)[:, ::-1], dtype=np.float64)
+
+
+def _cross_correlations(x: Floats) -> Floats:
+    """``out[i, j, l] = sum_s x[s, i] x[s + l, j]``, s + l modulo the length."""
+    spectrum = np.fft.rfft(x, axis=0).T
+    return np.asarray(np.fft.irfft(spectrum.conj()[:, None] * spectrum[None], n=x.shape[0], axis=2))
 
 
 def centre_run(x: Floats) -> Floats:
