@@ -55,6 +55,11 @@ def _raw_shapes(cells: int) -> Floats:
         np.cos(np.pi * t[None]),
         *(np.tanh((t - c) / 0.4)[None] for c in (0.25, 0.5, 0.75)),
         *(np.exp(-0.5 * ((t - c) / 0.4)[None] ** 2) for c in (0.1, 0.5, 0.9)),
+        *(
+            np.exp(-0.5 * ((t - c) / w)[None] ** 2)
+            for c in (0.05, 0.1, 0.15, 0.2, 0.25)
+            for w in (0.05, 0.1, 0.15, 0.2)
+        ),
     ]
     return np.concatenate(shapes)
 
