@@ -186,7 +186,7 @@ def _runs(reader: Reader, sample: Path, channels: tuple[str, ...] = ()) -> Itera
             continue
         except TrajscopeError as failure:
             raise ContractViolation(
-                f"{run.id}: reading ended in {type(failure).__name__}: {failure}; a log that cannot be read is a ReadError"
+                f"{run.id}: reading ended in {type(failure).__name__}: {failure}; an unreadable log is a ReadError"
             ) from failure
         for problem in run.problems:
             _check_problem(problem)
