@@ -340,6 +340,16 @@ def test_keras_text_log_with_na_and_semicolons(write: Write) -> None:
     assert run.channels["val_loss"].steps.tolist() == [1]
 
 
+def test_log_that_keras_itself_wrote_and_appended_to() -> None:
+    run = read_run(Path(__file__).parent / "data" / "tables" / "keras_training.log")
+    assert [s.kind for s in run.segments] == ["start", "restart"]
+    assert {n: (len(c), c.n_missing) for n, c in run.channels.items()} == {
+        "accuracy": (20, 0), "loss": (20, 0), "val_accuracy": (10, 10), "val_loss": (10, 10),
+    }  # fmt: skip
+    assert run.channels["val_loss"].role == "val_loss"
+    assert run.channels["loss"].values[-1] < run.channels["loss"].values[0]
+
+
 def test_prose_and_code_are_no_tables(write: Write) -> None:
     write("README.txt", "Hello, world\nthis, that\n")
     write("run.log", "starting, please wait\nloading data, done\n")

@@ -83,14 +83,14 @@ class Delimited(Reader):
         if dialect is None:
             return [""]
         if _long_columns(dialect.header) and _run_column(dialect.header):
-            table = _table(files[0], options)
+            table = _table(files[0], options, keep=True)
             return _runs_of(table, _run_column(dialect.header)) or [""]
         log = looks_like_log(dialect.header) if dialect.header else _counts_up(head_text(head), dialect)
         return [""] if log or options.explicit or options.step else []
 
     def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
         """One writer: the file, with AlgoPerf's second table worked in."""
-        table = _table(files[0], options)
+        table = _table(files[0], options, keep=bool(key))
         file = options.label(files[0])
         names = [c.name for c in table.columns]
         tag = _long_columns(names)
@@ -120,10 +120,11 @@ class Delimited(Reader):
         return source
 
 
-def _table(path: Path, options: ReadOptions) -> Table:
-    """The parsed file; the last one is kept, since the runs of a long table are read one after the other."""
+def _table(path: Path, options: ReadOptions, *, keep: bool = False) -> Table:
+    """The parsed file. A table of several runs is kept until the next one, since they are read one after the other."""
     stat = path.stat()
-    return _cached(path, options.label(path), stat.st_size, stat.st_mtime_ns)
+    parse = _cached if keep else _cached.__wrapped__
+    return parse(path, options.label(path), stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=1)
