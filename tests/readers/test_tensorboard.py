@@ -224,6 +224,7 @@ class TestMedia:
         assert found.rows == 4
         assert not found.findings.bad_crc
         # One that leaves the window is passed over before its tag is entered.
+        assert found.framed == (size > 1 << 20)
         assert found.passed_over() == ({} if size > 1 << 20 else {"images": (1, ["img"])})
 
     @pytest.mark.parametrize("size", [100_000, 3_000_000])

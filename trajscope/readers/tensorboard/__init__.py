@@ -172,6 +172,10 @@ def _problems(d: Decoded, label: str) -> list[Problem]:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         code = "not-a-scalar" if kind.startswith("tensors") else "skipped-records"
         note(code, "info", f"{count} {kind} passed over: no scalars ({shown})", count=count)
+    if d.framed:
+        note(
+            "skipped-records", "info", f"{_records(d.framed)} of images or the like passed over unread", count=d.framed
+        )
     if d.ones:
         note(
             "one-element-tensor",

@@ -76,6 +76,8 @@ class Decoded:
     tail : tuple (kind, offset, length) or None
         How the file ends where it does not end with a record: ``"truncated"``, ``"zero"`` or ``"lost"``.
     oversized : list of (int, int)
+    framed : int
+        Records beyond the window that hold one image or the like, passed over by their framing.
     trouble : str
         `Window.trouble`.
     mixed : list of str
@@ -92,6 +94,7 @@ class Decoded:
     resyncs: list[tuple[int, int]] = field(default_factory=list)
     tail: tuple[str, int, int] | None = None
     oversized: list[tuple[int, int]] = field(default_factory=list)
+    framed: int = 0
     trouble: str = ""
     mixed: list[str] = field(default_factory=list)
     ones: list[str] = field(default_factory=list)
@@ -125,9 +128,8 @@ def decode(path: Path, wants: Callable[[str], bool] = lambda name: True, *, comp
         walk.run()
     finally:
         window.close()
-    result = Decoded(
-        {}, found, registry, window.size, walk.row, walk.resyncs, walk.tail, walk.oversized, window.trouble
-    )
+    result = Decoded({}, found, registry, window.size, walk.row, walk.resyncs, walk.tail, walk.oversized, walk.framed)
+    result.trouble = window.trouble
     _sort(walk.columns, registry, result)
     return result
 
@@ -154,6 +156,7 @@ class _Walk:
         self.row = 0
         self.resyncs: list[tuple[int, int]] = []
         self.oversized: list[tuple[int, int]] = []
+        self.framed = 0
         self.tail: tuple[str, int, int] | None = None
         self.columns: list[tuple[NDArray[Any], ...]] = []
         # Searching may check the payload of every candidate; a hostile file must not make that quadratic.
@@ -185,6 +188,8 @@ class _Walk:
         if whole and (wanted > MAX_RECORD or (wanted > w.data.size and self._beyond(pos, wanted - 16))):
             if wanted > MAX_RECORD:
                 self.oversized.append((w.base + pos, wanted))
+            else:
+                self.framed += 1
             self.row += 1
             w.skip_to(pos + wanted)
             return 0
