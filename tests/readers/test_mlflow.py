@@ -227,6 +227,14 @@ class TestDatabase:
                 except ReadError as problem:
                     assert "\n" not in str(problem)  # noqa: PT017
 
+    def test_a_schema_whose_error_is_no_text(self, tmp_path: Path) -> None:
+        whole = database(tmp_path / "m.db", [("x", 1.0, 0, "abc", 0, 0)]).read_bytes()
+        assert b"CREATE TABLE params" in whole
+        (tmp_path / "m.db").write_bytes(whole.replace(b"CREATE TABLE params (", b"CREATE TABLE params \xfa"))
+        scan = scan_runs(tmp_path)
+        assert list(scan) == []
+        assert scan.ignored == ["m.db"]
+
     def test_a_path_with_question_marks(self, tmp_path: Path) -> None:
         folder = tmp_path / "a?mode=rwc#b%20"
         folder.mkdir()

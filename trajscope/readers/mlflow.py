@@ -33,6 +33,8 @@ __all__ = ["READER", "MlflowReader"]
 _LINE = re.compile(rb"\s*\d{9,16} (\S+)(?: -?\d+)?(?: [^\n]*)?(?:\n|$)")
 _SQLITE = b"SQLite format 3\x00"
 _LARGEST = float(np.finfo(np.float64).max)
+#: What a damaged database raises; the second where SQLite's own message quotes damaged bytes.
+_DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 _META_LIMIT = 1024 * 1024
 _DEPTH = 16
 
@@ -260,7 +262,7 @@ def _readable(path: Path, options: ReadOptions) -> Iterator[None]:
     """Turn SQLite's errors into one sentence."""
     try:
         yield
-    except sqlite3.Error as problem:
+    except _DAMAGE as problem:
         raise ReadError(f"{options.label(path)}: the MLflow database cannot be read ({problem})") from problem
 
 
@@ -282,7 +284,7 @@ def _is_tracking(path: Path) -> bool:
                 return False
             columns = {row[1] for row in base.execute("PRAGMA table_info(metrics)")}
             return {"key", "value", "timestamp", "run_uuid"} <= columns
-    except (ReadError, sqlite3.Error):
+    except (ReadError, *_DAMAGE):
         return False
 
 

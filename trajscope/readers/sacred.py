@@ -11,7 +11,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import struct
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,10 @@ from trajscope.readers.base import Reader, ReadOptions
 
 __all__ = ["READER", "SacredReader"]
 
-_LIMIT = 1 << 30
+_LIMIT = 1 << 28
+_DEPTH = 64
+#: A string (also one that the end of the text cuts off) or a mark of structure.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 _STORAGES = {b"FloatStorage": "<f", b"DoubleStorage": "<d", b"LongStorage": "<q", b"HalfStorage": "<e"}
 
 
@@ -113,28 +118,19 @@ def _load(path: Path, options: ReadOptions, source: Source) -> tuple[dict[str, A
 def _closed(text: str) -> Any:
     """Read JSON that breaks off: cut behind the last complete element and close what is open."""
     stack: list[str] = []
-    quoted = escaped = False
-    cuts: list[tuple[int, str]] = []
-    for i, c in enumerate(text):
-        if quoted:
-            if escaped:
-                escaped = False
-            elif c == "\\":
-                escaped = True
-            elif c == '"':
-                quoted = False
-        elif c == '"':
-            quoted = True
-        elif c in "[{":
-            stack.append("]" if c == "[" else "}")
-            cuts.append((i + 1, "".join(reversed(stack))))
-        elif c in "]}":
-            if not stack or stack.pop() != c:
+    cuts: deque[tuple[int, str]] = deque(maxlen=8)
+    for token in _TOKEN.finditer(text):
+        mark = token[0]
+        if mark in ("[", "{"):
+            stack.append("]" if mark == "[" else "}")
+        elif mark in ("]", "}"):
+            if not stack or stack.pop() != mark:
                 break
-            cuts.append((i + 1, "".join(reversed(stack))))
-        elif c == ",":
-            cuts.append((i, "".join(reversed(stack))))
-        del cuts[:-8]
+        elif mark != ",":
+            continue
+        if len(stack) > _DEPTH:
+            break
+        cuts.append((token.start() if mark == "," else token.end(), "".join(reversed(stack))))
     for place, closers in reversed(cuts):
         try:
             return json.loads(text[:place] + closers)
