@@ -39,6 +39,7 @@ def change_points(
     penalty: float | None = None,
     known_events: Any = None,
     sensitivity: str = "calibrated",
+    onset_guard: bool = True,
     rng: int | np.random.Generator | None = None,
 ) -> ChangePoints:
     """Find where a training log changes: level, slope or variance, one channel or many.
@@ -64,6 +65,9 @@ def change_points(
         explained, not dropped.
     sensitivity : {"calibrated", "annotation"}
         "annotation" marks what a person would mark on a short series; it has no error rate.
+    onset_guard : bool
+        Do not look closely at the beginning of a regime, where a relaxation is as curved as one likes. Off, the search treats both
+        directions of time alike.
     rng : int, Generator or None
         For the permutation tests of short series; None is 0.
 
@@ -107,7 +111,9 @@ def change_points(
         found, notes, spikes = _annotated(series)
     else:
         generator = np.random.default_rng(0 if rng is None else rng)
-        found, notes, spikes = _calibrated(series, kinds, alpha, generator)
+        found, notes, spikes = _calibrated(
+            series, kinds, alpha, Settings() if onset_guard else Settings(onset=1.0), generator
+        )
     events = merge(found)
     known = known_steps(known_events)
     provenance = make_provenance(
@@ -119,6 +125,7 @@ def change_points(
             "penalty": penalty,
             "known_events": known,
             "sensitivity": sensitivity,
+            "onset_guard": onset_guard,
             "channels": series.names,
         },
         series.values,
@@ -153,7 +160,7 @@ def change_points(
 
 
 def _calibrated(
-    series: Series, kinds: tuple[str, ...], alpha: float, rng: np.random.Generator
+    series: Series, kinds: tuple[str, ...], alpha: float, settings: Settings, rng: np.random.Generator
 ) -> tuple[list[Found], list[str], dict[str, NDArray[Any]]]:
     """Every channel alone, then the channels together on what is left."""
     total = sum(_SHARES[k] for k in kinds)
@@ -161,7 +168,6 @@ def _calibrated(
     n_channels = len(series.names)
     pooled = n_channels > 1 and "level" in kinds
     own_alpha = alpha * (0.75 if pooled else 1.0) / n_channels
-    settings = Settings()
     found: list[Found] = []
     notes: list[str] = []
     spikes: dict[str, NDArray[Any]] = {}
@@ -172,7 +178,7 @@ def _calibrated(
             notes.append(f"{name}: not enough history ({own.shape[0]} finite rows, {_MIN_ROWS} are needed).")
             continue
         y = series.values[own, c]
-        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings, rng=rng)
+        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings, steps=series.steps[own], rng=rng)
         scans[c] = scan
         spikes[name] = series.steps[own[scan.spikes]]
         notes.append(
@@ -200,7 +206,7 @@ def _together(
         own = series.own_rows(c)
         clipped, _ = clip_spikes(series.values[own, c])
         at = np.searchsorted(own, common)
-        rest.append(subtract_changes(clipped, list(scans[c].changes))[at])
+        rest.append(subtract_changes(clipped, [m for m in scans[c].changes if m.kind != "variance"])[at])
         noises.append(replace(scans[c].noise, sd=scans[c].noise.sd[at]))
     known = sorted({int(np.searchsorted(common, f.row)) for f in found})
     out: list[Found] = []

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,6 +225,7 @@ def scan_channel(
     alpha: float,
     shares: Mapping[str, float],
     settings: Settings | None = None,
+    steps: NDArray[Any] | None = None,
     rng: np.random.Generator | None = None,
 ) -> ChannelScan:
     """Changes of one channel.
@@ -237,6 +239,8 @@ def scan_channel(
     shares : mapping of str to float
         Share of `alpha` for each kind looked for: level, slope, variance; sums to at most 1.
     settings : Settings, optional
+    steps : ndarray, (n,), optional
+        Positions of the rows. Where they are uneven, a change must also hold beside a curve of the steps (`holds_in_steps`).
     rng : Generator, optional
         For the permutation tests of short segments; seed 0 unless given.
     """
@@ -244,7 +248,9 @@ def scan_channel(
     rng = rng or np.random.default_rng(0)
     clipped, spike = clip_spikes(y)
     floor = noise_floor(y)
-    changes, noise = _search(clipped, {k: v for k, v in shares.items() if k != "variance"}, alpha, settings, floor, rng)
+    changes, noise = _search(
+        clipped, {k: v for k, v in shares.items() if k != "variance"}, alpha, settings, floor, rng, steps
+    )
     if "variance" in shares:
         moved = _variance_changes(
             subtract_changes(clipped, changes), noise, shares["variance"], alpha, settings, floor, rng
@@ -252,6 +258,32 @@ def scan_channel(
         moved = [m for m in moved if all(abs(m.row - c.row) > m.half // 2 for c in changes)]
         changes = sorted([*changes, *moved], key=lambda c: c.row)
     return ChannelScan(tuple(changes), noise, np.flatnonzero(spike), min(8, y.shape[0]))
+
+
+def holds_in_steps(y: Floats, steps: NDArray[Any], change: Change, noise: Noise, limit: float) -> bool:
+    """Whether a change found on the rows is still one on the steps.
+
+    Where rows are not evenly spaced (a gap, a new logging interval) a straight line in the step is bent or broken in the row.
+    There the step or kink is fitted again beside a cubic or a parabola of the step, and must reach `limit` sd.
+    """
+    reach = max(change.half, 8)
+    start, stop = max(change.row - reach, 0), min(change.row + reach, y.shape[0])
+    t = steps[start:stop].astype(float)
+    gaps = np.diff(t)
+    usual = float(np.median(gaps))
+    if np.all(np.abs(gaps - usual) <= 1e-6 * abs(usual)):
+        return True
+    x = 2 * (t - t[0]) / max(t[-1] - t[0], 1e-300) - 1
+    place = x[change.row - start]
+    target = (x >= place).astype(float) if change.kind == "level" else np.maximum(x - place, 0.0)
+    nuisance = np.polynomial.legendre.legvander(x, 3 if change.kind == "level" else 2)
+    target = target - nuisance @ np.linalg.lstsq(nuisance, target, rcond=None)[0]
+    length = float(target @ target)
+    if length <= 0:
+        return False
+    sd = float(np.sqrt(np.mean(np.square(noise.sd[start:stop])) * noise.inflation / length))
+    z = float(target @ y[start:stop]) / length / sd
+    return bool(np.sign(z) == np.sign(change.size) and abs(z) > limit)
 
 
 def _variance_changes(
@@ -287,7 +319,13 @@ def _variance_changes(
 
 
 def _search(
-    y: Floats, shares: Mapping[str, float], alpha: float, settings: Settings, floor: float, rng: np.random.Generator
+    y: Floats,
+    shares: Mapping[str, float],
+    alpha: float,
+    settings: Settings,
+    floor: float,
+    rng: np.random.Generator,
+    steps: NDArray[Any] | None = None,
 ) -> tuple[list[Change], Noise]:
     """Passes until nothing is new; a lenient pass first, whose finds serve the estimate of the noise only."""
     noise = estimate_noise(y, floor=floor)
@@ -310,6 +348,8 @@ def _search(
         nothing = False
         if not new:
             new = _segment_breaks(y, noise, changes, shares, alpha, settings, rng)
+        if steps is not None:
+            new = [c for c in new if holds_in_steps(y, steps, c, noise, settings.confirm)]
         if not new:
             break
         changes = sorted([*changes, *new], key=lambda c: c.row)
