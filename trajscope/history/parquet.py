@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -233,6 +232,8 @@ def read_parquet_run(path: str | Path, run: str | None = None) -> Run:
     SeveralRuns
         If ``run`` is None and the file holds more than one.
     """
+    import pyarrow.compute as pc  # a tenth of a second that writing does not need
+
     meta, groups = _open(path)
     ids = list(meta["runs"])
     if run is None:
@@ -244,8 +245,8 @@ def read_parquet_run(path: str | Path, run: str | None = None) -> Run:
     try:
         with pq.ParquetFile(path) as file:
             table = file.read_row_groups(groups[run])
-        own = pa.compute.equal(table["run"], run)
-        if not pa.compute.all(own, min_count=0).as_py():
+        own = pc.equal(table["run"], run)
+        if not pc.all(own, min_count=0).as_py():
             table = table.filter(own)
         data = _run_data(table, meta, run)
     except (pa.ArrowException, OSError) as problem:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from trajscope.readers._wandb_decode import Ints, binary
+from trajscope.readers._wandb_decode import Ints, binary, numbers
 
 __all__ = ["Parsed", "parse"]
 
@@ -59,9 +59,9 @@ def parse(data: NDArray[np.uint8], start: Ints, end: Ints) -> Parsed:
     head = data[start]
     values = np.full(start.size, np.nan)
     scalar = ((head >= ord("0")) & (head <= ord("9"))) | (head == ord("-")) | (head == ord("N")) | (head == ord("I"))
-    numbers = np.flatnonzero(scalar)
-    values[numbers], good = _numbers(data, start[numbers], end[numbers])
-    scalar[numbers[~good]] = False
+    plain = np.flatnonzero(scalar)
+    values[plain], good = _numbers(data, start[plain], end[plain])
+    scalar[plain[~good]] = False
     out = Parsed(values, scalar, head == ord("n"))
     large = np.flatnonzero(scalar & (np.abs(values) >= _EXACT) & np.isfinite(values))
     for i in large.tolist():
@@ -76,7 +76,7 @@ def parse(data: NDArray[np.uint8], start: Ints, end: Ints) -> Parsed:
 def _numbers(data: NDArray[np.uint8], start: Ints, end: Ints) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     texts = binary(data, start, end, text=True)
     try:
-        return texts.cast(pa.float64()).to_numpy(zero_copy_only=False), np.ones(start.size, dtype=bool)
+        return numbers(texts.cast(pa.float64()), np.float64), np.ones(start.size, dtype=bool)
     except pa.ArrowInvalid:
         values, good = np.full(start.size, np.nan), np.zeros(start.size, dtype=bool)
         for i, text in enumerate(texts.cast(pa.binary()).to_pylist()):

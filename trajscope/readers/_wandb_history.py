@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from trajscope.history import Problem, Series
 from trajscope.readers._json_values import Parsed, parse
-from trajscope.readers._wandb_decode import Fields, Ints, binary, items, key_name, padded, plain_fields, varint, walk
+from trajscope.readers._wandb_decode import (
+    Fields,
+    Ints,
+    binary,
+    items,
+    key_name,
+    numbers,
+    padded,
+    plain_fields,
+    varint,
+    walk,
+)
 from trajscope.readers.base import ReadOptions
 
 __all__ = ["History", "Latest"]
@@ -63,7 +74,7 @@ class History:
         self._broken += int(np.count_nonzero(broken))
         keys = binary(data, found.key_start, found.key_end).dictionary_encode()
         known = np.array([self._id(r) for r in keys.dictionary.to_pylist()], dtype=np.int64)
-        channel = known[keys.indices.to_numpy()] if known.size else np.zeros(0, dtype=np.int64)
+        channel = known[numbers(keys.indices, np.int32)] if known.size else np.zeros(0, dtype=np.int64)
         special = [i for i, n in enumerate(self._names) if n in (self._step, STEP, WALL)]
         use = np.array([w or i in special for i, w in enumerate(self._wanted)], dtype=bool)
         kept = np.flatnonzero(use[channel]) if use.size else np.zeros(0, dtype=np.int64)
@@ -245,7 +256,7 @@ class Latest:
         found, _ = items(data, walk(data, start, end))
         keys = binary(data, found.key_start, found.key_end).dictionary_encode()
         latest = np.zeros(len(keys.dictionary), dtype=np.int64)
-        latest[keys.indices.to_numpy()] = np.arange(found.record.size)
+        latest[numbers(keys.indices, np.int32)] = np.arange(found.record.size)
         for region, i in zip(keys.dictionary.to_pylist(), latest.tolist(), strict=True):
             self._texts[region] = data[found.value_start[i] : found.value_end[i]].tobytes()
 
