@@ -72,7 +72,12 @@ def megatron(i: int, loss: str = "", rank: str = "") -> str:
         ),
         ("[2024-01-01 00:00:00,123] [INFO] step=5, loss=0.25, skipped=0", {"step": 5}, ["loss", "skipped"]),
         ("Epoch 3 step 1,500 loss: 0.5 ppl: 11,633", {"epoch": 3, "step": 1500}, ["loss", "ppl"]),
-        ("{'loss': 0.5, 'learning_rate': 1e-05, 'epoch': 0.01}", {}, ["loss", "learning_rate", "epoch"]),
+        ("{'loss': 0.5, 'learning_rate': 1e-05, 'epoch': 0.01}", {"epoch": 0.01}, ["loss", "learning_rate"]),
+        (
+            "Epoch 1:  50%|#####     | 50/100 [00:01<00:01, 49.0it/s, loss=0.5, v_num=3]",
+            {"iter": 50, "epoch": 1},
+            ["loss", "v_num"],
+        ),
         ("    train/Perplexity=11,633", {}, ["train/Perplexity"]),
     ],
 )
@@ -173,6 +178,25 @@ def test_progress_bar_keeps_the_last_word_on_each_step(write: Write) -> None:
     bars = "".join(f"Epoch {e}: step {s} loss={3 - s}.{k}\r" for e in (0,) for s in (1, 2, 3) for k in (1, 2, 5))
     run = read_run(write("a.log", bars + "\n"))
     assert run.channels["loss"].values.tolist() == [2.5, 1.5, 0.5]
+
+
+def test_progress_bars_of_several_epochs_count_on(write: Write) -> None:
+    bars = "".join(
+        f"Epoch {e}: {i:3d}%|##   | {i}/100 [00:01<00:01, 49.0it/s, loss={3 - e}.{i // 10}]\r"
+        for e in range(3)
+        for i in (10, 50, 100)
+    )
+    run = read_run(write("a.log", "Sanity check\n" + bars + "\n"))
+    assert run.channels["loss"].steps.tolist() == [10, 50, 100, 110, 150, 200, 210, 250, 300]
+
+
+def test_dictionaries_printed_by_a_trainer(write: Write) -> None:
+    lines = [
+        f"{{'loss': {3 - i / 10}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': {i / 4}}}" for i in range(1, 9)
+    ]
+    run = read_run(write("train.out", "\n".join(["Running training", *lines]) + "\n"))
+    assert run.channels["loss"].steps.tolist() == [i / 4 for i in range(1, 9)]
+    assert run.channels["grad_norm"].role == "grad_norm"
 
 
 def test_restart_in_a_log_opens_a_segment(write: Write) -> None:

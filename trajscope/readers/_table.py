@@ -5,7 +5,7 @@ Readers of delimited text and of JSON lines both end here. The rules, in the ord
 * Step: a column the user named; else the column whose name ranks best in `STEP_NAMES` (whole name before last part of a
   path), has a number in at least half of the rows and is not constant; else the row number.
 * A step that starts again whenever the epoch moves on is a position inside the epoch: the step is then
-  ``epoch index * span + position``, where span is the largest position plus one stride.
+  ``epoch index * span + position``, where span is the largest position, plus one stride where positions begin at 0.
 * A row without a step was logged at the last step before it (Lightning's and fairseq's summaries).
 * Wall time: an absolute time column (Unix seconds, milli-, micro- or nanoseconds, or ISO 8601; no zone means UTC).
 * Text columns are no series; a column of True and False is one (1 and 0), except bookkeeping such as ``done``.
@@ -405,7 +405,7 @@ def _within_epoch(steps: NDArray[Any], table: Table, index: int) -> NDArray[Any]
         return None
     moves = np.diff(steps)
     stride = float(np.median(moves[moves > 0])) if bool((moves > 0).any()) else 1.0
-    span = float(steps.max()) + (stride if float(steps.min()) < stride else 0.0)
+    span = float(steps.max()) + (stride if float(steps.min()) == 0 else 0.0)
     derived = (turns - turns[0]) * span + steps
     return exact_steps(derived)
 

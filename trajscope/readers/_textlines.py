@@ -9,6 +9,7 @@ number (``eta: 2:04:44``) is no pair.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -50,6 +51,9 @@ _CODE = re.compile(
     r"""\A\s*(?:#|//|def |class |import |from |return |if |for |while |print|assert |with |elif |raise |@|\"\"\"|>>>)"""
 )
 _LONGEST = 4000
+_STEP_PAIRS = ("step", "global_step", "iteration", "iter", "epoch")
+#: A progress bar: `` 50%|#####     | 50/100 [00:01<00:01, ``.
+_BAR = re.compile(r"\d+%\|[^|]*\|\s*(?P<at>\d+)/(?P<of>\d+)\s*\[[^,\]]*,?")
 
 
 @dataclass(slots=True)
@@ -111,6 +115,11 @@ def read_line(text: str) -> Line | None:
     line.indent = text[:1] in " \t" and not line.time and not line.rank
     rest = _find_step(body, line)
     _find_pairs(rest, line)
+    for name in _STEP_PAIRS:  # a dictionary as the Hugging Face Trainer prints it: {'loss': 0.5, 'epoch': 0.01}
+        if name in line.pairs and name not in line.step:
+            value = parse_number(line.pairs.pop(name))[0]
+            if value is not None and math.isfinite(value):
+                line.step[name] = float(value)
     return line if line.step or line.pairs else None
 
 
@@ -152,6 +161,10 @@ def _find_step(body: str, line: Line) -> str:
         line.step["iteration"] = float(special["at"])
         line.mode = "val"
         return body[special.end() :]
+    bar = _BAR.search(body)
+    if bar:
+        line.step["iter"] = float(bar["at"])
+        body = f"{body[: bar.start()]} , {body[bar.end() :]}"
     rest = body
     for found in _STEP.finditer(body):
         name = re.sub(r"\s+", "_", found["name"].lower())
