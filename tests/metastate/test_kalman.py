@@ -124,13 +124,13 @@ def test_pooled_likelihood_is_the_sum_over_runs() -> None:
 def test_repeated_factor_gives_the_same_sums_as_the_full_one() -> None:
     rng = np.random.default_rng(2)
     model = random_model(rng, 3, 5)
-    runs = [simulate(rng, model, n)[0] for n in (500, 800)]
-    steady = expectations(Panel(runs), model)
+    runs = [simulate(rng, model, n)[0] for n in (500, 800, 4)]
+    steady = expectations(Panel(runs), model)  # the last run is too short for it and mixes in
     # a single missing cell sends a run down the general path; here both are computed from the same complete data
     general = Statistics.zero(3, 5)
     from trajscope._core import kalman_em
 
-    first = kalman_em._firsts([500, 800])
+    first = kalman_em._firsts([500, 800, 4])
     kalman_em._add_general(general, np.concatenate(runs), None, first, model, kalman_em._Blocks(model))
     for name in ("s00", "s11", "s10", "first", "gram", "cross"):
         np.testing.assert_allclose(getattr(steady, name), getattr(general, name), rtol=1e-9, err_msg=name)
@@ -170,6 +170,13 @@ def test_canonical_form_keeps_the_likelihood_and_is_canonical() -> None:
     back = np.linalg.inv(turn)
     other = Model(turn @ model.a @ back, model.c @ back, turn @ model.q @ turn.T, model.r, turn @ model.p0 @ turn.T)
     np.testing.assert_allclose(canonical(other).a, form.a, atol=1e-8)
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_stationary_covariance_is_stationary(k: int) -> None:
+    model = random_model(np.random.default_rng(k), k, 2)
+    np.testing.assert_allclose(model.a @ model.p0 @ model.a.T + model.q, model.p0, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(model.p0, model.p0.T)
 
 
 def test_filter_in_pieces_is_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:

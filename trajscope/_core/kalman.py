@@ -72,7 +72,12 @@ def stationary_covariance(a: Floats, q: Floats) -> Floats:
             f"A has spectral radius {spectral_radius(a):.6g}; a stationary covariance exists below 1 only."
             " Give P0 instead."
         )
-    p = solve_discrete_lyapunov(a, q)
+    k = a.shape[0]
+    if k <= 8:  # vec P = (I - A x A)^-1 vec Q: for few states quicker than the general solver, and as exact
+        power = (a[:, None, :, None] * a[None, :, None, :]).reshape(k * k, k * k)
+        p = np.linalg.solve(np.eye(k * k) - power, q.ravel()).reshape(k, k)
+    else:
+        p = solve_discrete_lyapunov(a, q)
     return np.asarray((p + p.T) / 2, dtype=np.float64)
 
 

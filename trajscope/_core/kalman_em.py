@@ -36,10 +36,10 @@ Floats = NDArray[np.float64]
 CHUNK = 8192
 NOISE_FLOOR = 1e-6
 """Smallest noise variance, as a share of the channel's variance: a channel that the states explain fully has no
-likelihood
-bound otherwise."""
+bound of its likelihood otherwise."""
 STATE_FLOOR = 1e-8
-"""Smallest eigenvalue of Q against the largest stationary variance."""
+"""Smallest eigenvalue of Q against the mean stationary variance."""
+_MOST_STEPS = 2000
 
 
 @dataclass
@@ -105,13 +105,16 @@ def expectations(panel: Panel, model: Model) -> Statistics:
         + panel.n_runs * float(np.linalg.slogdet(model.p0)[1])
     )
     blocks = _Blocks(model)
-    steady = blocks.steady(min((x.shape[0] for x in panel.whole), default=0))
-    if steady is not None:
-        for x in panel.whole:
+    steady = blocks.steady(max((x.shape[0] for x in panel.whole), default=0) - 1)
+    lead = steady[0].shape[0] if steady is not None else 0
+    short = []
+    for x in panel.whole:
+        if steady is not None and x.shape[0] > lead:
             _add_steady(stats, x, model, steady)
-    elif panel.whole:
-        lengths = [x.shape[0] for x in panel.whole]
-        _add_general(stats, np.concatenate(panel.whole), None, _firsts(lengths), model, blocks)
+        else:
+            short.append(x)
+    if short:
+        _add_general(stats, np.concatenate(short), None, _firsts([x.shape[0] for x in short]), model, blocks)
     if panel.filled.shape[0]:
         _add_general(stats, panel.filled, panel.mask, panel.first, model, blocks)
     return stats
@@ -127,16 +130,16 @@ class _Blocks:
         self.coupling = -self.q_inv @ model.a
         self.info = (model.c.T / model.r) @ model.c
 
-    def steady(self, shortest: int) -> tuple[Floats, Floats, Floats] | None:
+    def steady(self, most: int) -> tuple[Floats, Floats, Floats] | None:
         """Factor blocks (low, off) of the first rows of a complete run, the last pair being the limit, and the last
         row's.
 
-        None where the limit is not reached within a quarter of the shortest run.
+        None where the limit is not reached within ``most`` rows (or 2,000: stepping in Python no longer pays).
         """
         middle = self.info + self.q_inv + self.ahead
         s = self.info + self.p0_inv + self.ahead
         lows, offs = [], []
-        for _ in range(shortest // 4):
+        for _ in range(min(most, _MOST_STEPS)):
             low = np.linalg.cholesky((s + s.T) / 2)
             off = np.linalg.solve(low, self.coupling.T).T
             lows.append(low)
