@@ -253,13 +253,20 @@ def trailing_mean_std(x: ArrayLike, window: int, *, min_count: int = 2, include:
     flat_good[window : window + n] = good
     v, g = flat_values.reshape(-1, window), flat_good.reshape(-1, window)
     old, new, g_old, g_new = v[:-1], v[1:], g[:-1], g[1:]
-    sums = (old.sum(1) + new.sum(1), g_old.sum(1) + g_new.sum(1))
-    ref = (sums[0] / np.maximum(sums[1], 1.0))[:, None]
+    # The reference of a block is the mean of the block before it (the last one that had any finite cell; at first
+    # the first finite value), so that not even the rounding depends on later rows.
+    n_old = g_old.sum(1)
+    usable = n_old > 0
+    means = old.sum(1) / np.maximum(n_old, 1.0)
+    latest = np.maximum.accumulate(np.where(usable, np.arange(n_old.size), -1))
+    start = float(clean[np.argmax(good)])
+    ref = np.where(latest >= 0, means[np.maximum(latest, 0)], start)[:, None]
 
     def over_window(a: Floats, b: Floats) -> Floats:
         # entry j: suffix of a from j on, plus prefix of b of length j
         suffix = np.cumsum(a[:, ::-1], axis=1)[:, ::-1]
-        prefix = np.cumsum(b, axis=1) - b
+        prefix = np.zeros_like(b)
+        np.cumsum(b[:, :-1], axis=1, out=prefix[:, 1:])
         return (suffix + prefix).ravel()
 
     count = over_window(g_old, g_new)

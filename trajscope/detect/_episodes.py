@@ -142,9 +142,11 @@ class Judge:
         bottom = confirmed + int(np.argmax(lost))
         ratio = t.ratio[confirmed:last][~np.isnan(t.ratio[confirmed:last])]
         peak, scale = float(t.peak[confirmed]), float(t.scale[confirmed])
-        first_bad = int(np.argmin(self.y[onset:last])) + onset
-        after = min(last, max(first_bad, confirmed) + 2 * int(o["w"]) + 1)
-        before = max(0, onset - max(25, after - onset))
+        # the ramp is fitted from before the onset until a little after the level of the bottom is first reached
+        low = float(np.min(t.level[confirmed : min(last, confirmed + self.horizon)])) + o["band"] * scale
+        reached = onset + int(np.argmax(self.y[onset:last] <= max(low, float(np.min(self.y[onset:last])))))
+        after = min(last, max(reached, confirmed) + 2 * int(o["w"]) + 1)
+        before = max(0, onset - max(4 * int(o["w"]), reached - onset))
         ramp = abruptness(self.y[before:after])
         tail = max(math.ceil(o["tail"] * n), int(o["w"]))
         diverged = stop is None and n - tail >= confirmed and bool(np.all(t.ratio[n - tail :] >= 1))

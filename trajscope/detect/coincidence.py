@@ -2,7 +2,9 @@ r"""Spikes at one step in several runs: evidence for the data, and deliberate re
 
 Runs that share a data order see the same batch at the same step. A one-step jump at the same step in all of them is
 data; in one run alone it is the run's own doing (its optimizer, its numerics). Each run's channel is turned into
-robust residuals *z* (`trajscope.detect._predict`), the runs are laid on the union of their steps, and
+robust residuals *z*: the mean of the residuals of a prediction from earlier rows and of one from later rows
+(`trajscope.detect._predict`), since a coincidence is looked for after the fact. The runs are laid on the union of
+their steps, and
 
 .. math:: C_t = \mathrm{med}_i\, z_{i,t}, \qquad D_{i,t} = z_{i,t} - \mathrm{med}_{j \ne i}\, z_{j,t}
 
@@ -176,7 +178,7 @@ def coincident_spikes(
     *,
     channel: str | None = None,
     z: float = 4.0,
-    own_z: float = 5.5,
+    own_z: float = 9.0,
     alpha: float = 0.05,
     window: int = 100,
     min_runs: int = 2,
@@ -196,8 +198,9 @@ def coincident_spikes(
         Channel of each run; its loss by default.
     z : float, default 4
         Threshold for the common residual, in its own robust sd. Lower than for one run: the coincidence is tested too.
-    own_z : float, default 5.5
-        Threshold for a run's difference from the others (three runs or more needed there).
+    own_z : float, default 9
+        Threshold for a run's difference from the others (three runs or more needed there). High, since runs that share
+        their noise differ by little and drift apart: smaller differences are not yet events.
     alpha : float, default 0.05
         Family-wise level of the permutation test; a common jump with a larger p-value is dropped.
     window : int, default 100
@@ -261,7 +264,7 @@ def coincident_spikes(
     if len(series) >= 3 and steps.size:
         difference = clipped - _leave_one_out_median(clipped)
         for i, name in enumerate(names):
-            own = surprise(difference[i], z=own_z, window=window, floor=1e-3)
+            own = surprise(difference[i], z=own_z, window=window, tail_window=None, floor=1e-3)
             # a difference stands out from the run's own rows too, or a quiet pair of runs would flag rounding
             real = own.flagged & ~shared & (table[i] > z / 2)
             events += [
@@ -313,8 +316,12 @@ def _residual_table(series: Sequence[Series], window: int) -> tuple[NDArray[Any]
     table = np.full((len(series), union.size), np.nan)
     for i, one in enumerate(series):
         y, scale = transform(one.values, one.role)
-        found = surprise(y, window=window, floor=default_floor(y, scale))
-        z = np.where(np.isfinite(found.threshold), found.z, np.nan)
+        floor = default_floor(y, scale)
+        found, later = surprise(y, window=window, floor=floor), surprise(y[::-1], window=window, floor=floor)
+        behind = np.isfinite(found.threshold)
+        ahead = np.isfinite(later.threshold)[::-1]
+        both = 0.5 * (found.residual + later.residual[::-1])
+        z = np.where(behind & ahead, both, np.where(behind, found.residual, np.nan)) / found.scale
         table[i, np.searchsorted(union, one.steps)] = z
     return union, table
 

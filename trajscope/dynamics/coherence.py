@@ -378,6 +378,9 @@ class _Table:
         return steps, values, tuple(self.channels[k][2] for k in keys)
 
 
+_CLIP_KEYS = ("clip", "grad_clip", "max_grad_norm", "clip_grad_norm", "gradient_clip_val")
+"""Names under which a configuration says that gradients are clipped."""
+
 _Found = tuple[NDArray[Any], Floats, str, str, tuple[str, ...]]
 
 
@@ -411,6 +414,8 @@ def _from(
             return None
         steps, (moved, eta, norm), used = got
         dense = _dense(steps)
+        clip = next((config[k] for k in _CLIP_KEYS if config.get(k)), None)
+        clipped = f"gradients are clipped at {clip}, their norms are logged before that" if clip else ""
         if source == "momentum":
             if "sgd" not in optimizer and optimizer not in ("momentum", "heavy_ball"):
                 notes.append("the momentum identity needs SGD with momentum (optimizer not said to be one)")
@@ -418,7 +423,8 @@ def _from(
             if config.get("nesterov") or config.get("dampening"):
                 notes.append("the momentum identity does not hold with Nesterov or dampening")
                 return None
-            reason = "; ".join(filter(None, (_gap(dense), "weight decay is coupled to the gradient" if decay else "")))
+            coupled = "weight decay is coupled to the gradient" if decay else ""
+            reason = "; ".join(filter(None, (_gap(dense), coupled, clipped)))
             values = _masked(momentum_cosine(moved, eta, norm, momentum), steps)
             return steps, values, "degraded" if reason else "ok", reason, used
         if "adam" not in optimizer:
