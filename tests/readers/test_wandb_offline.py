@@ -123,6 +123,13 @@ class TestValues:
         assert run.channels["train/loss"].wall_time is not None
         assert "not-a-scalar" not in codes(run)
 
+    def test_a_wanted_channel_inside_an_object(self, tmp_path: Path) -> None:
+        rows = [history({"a": {"b": 1.5, "c": 2.5}, "d": {"_type": "x"}, "_step": s}) for s in range(20)]
+        run = read(tmp_path, log(rows), channels=["a.c"])
+        assert list(run.channels) == ["a.c"]
+        assert run.channels["a.c"].values.tolist() == [2.5] * 20
+        assert "not-a-scalar" not in codes(run)
+
     def test_many_channels_and_few_rows(self, tmp_path: Path) -> None:
         rows = [history({**{f"m{k}": k + s / 10 for k in range(300)}, "_step": s}) for s in range(3)]
         run = read(tmp_path, log(rows))

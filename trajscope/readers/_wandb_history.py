@@ -77,7 +77,8 @@ class History:
         channel = known[numbers(keys.indices, np.int32)] if known.size else np.zeros(0, dtype=np.int64)
         special = [i for i, n in enumerate(self._names) if n in (self._step, STEP, WALL)]
         use = np.array([w or i in special for i, w in enumerate(self._wanted)], dtype=bool)
-        kept = np.flatnonzero(use[channel]) if use.size else np.zeros(0, dtype=np.int64)
+        # An unwanted object is looked into all the same: a channel inside it may be wanted.
+        kept = np.flatnonzero(use[channel] | (data[found.value_start] == ord("{")))
         channel, record = channel[kept], found.record[kept]
         parsed = parse(data, found.value_start[kept], found.value_end[kept])
         channel, record, parsed = self._flatten(channel, record, parsed)
