@@ -142,6 +142,11 @@ def test_sparse_rows_become_series_with_their_own_steps(write: Write) -> None:
     assert len(run.segments) == 1
 
 
+def test_log_that_begins_in_a_later_epoch_says_so(write: Write) -> None:
+    assert codes(read_run(write("metrics.csv", "epoch,step,loss\n10,500,1\n10,501,2\n"))) == ["late-start"]
+    assert codes(read_run(write("metrics.csv", "epoch,step,loss\n0,0,1\n1,1,2\n"))) == []
+
+
 def test_repeated_header_is_dropped_and_its_overlap_superseded(write: Write) -> None:
     run = read_run(write("a.csv", table(20, columns="epoch,loss,lr") + table(10, start=15, columns="epoch,loss,lr")))
     assert len(run.channels["loss"]) == 25

@@ -182,6 +182,14 @@ def test_settings_files_and_lone_objects_are_no_logs(write: Write) -> None:
     assert list(scan) == []
 
 
+def test_settings_in_front_of_a_text_log_do_not_take_the_file(write: Write) -> None:
+    lines = "".join(f"step:{i} loss:{i}.5\n" for i in range(9))
+    run = read_run(write("train.log", '{"lr": 0.1, "epoch": 3}\n' + lines))
+    assert run.format == "text"
+    assert len(run.channels["loss"]) == 9
+    assert read_run(write("log.txt", [{"epoch": 0, "train_loss": 1.5}])).format == "jsonlines"
+
+
 def test_deep_nesting_costs_its_line_only(write: Write) -> None:
     deep = '{"step": 1, "a": ' + '{"a":' * 100000 + "1" + "}" * 100000 + "}\n"
     run = read_run(write("a.jsonl", '{"step": 0, "loss": 1}\n' + deep + '{"step": 2, "loss": 3}\n'))

@@ -13,7 +13,6 @@ Readers of delimited text and of JSON lines both end here. The rules, in the ord
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 
 from trajscope.errors import InputError, nearest
 from trajscope.history import Problem, Series, Source, guess_role
+from trajscope.readers._walltime import WALL_NAMES, iso_seconds, unix_seconds
 
 __all__ = ["STEP_NAMES", "Column", "Table", "exact_steps", "looks_like_log", "normal_name", "rank_step", "table_source"]
 
@@ -37,8 +37,6 @@ STEP_NAMES = (
     "schritt", "epoche", "paso", "etape", "passo", "x",
 )  # fmt: skip
 _STEP_RANK = {name: i for i, name in enumerate(STEP_NAMES)}
-
-_WALL_NAMES = ("wall_time", "walltime", "timestamp", "unix_time", "datetime", "date_time", "time", "date", "created_at")
 
 #: Columns that books are kept with and no one plots.
 _BOOKKEEPING = frozenset(
@@ -233,6 +231,7 @@ def table_source(
     if not len(table):
         return source
     index, steps = _steps(table, step, prefer, source)
+    _late_start(table, source)
     wall, time_name = _wall_time(table, index)
     left_out: list[str] = []
     for position, column in enumerate(table.columns):
@@ -254,6 +253,24 @@ def table_source(
     if not any(s.steps.size for s in source.series.values()):
         source.problems.append(Problem("no-scalars", "info", "The file holds no numbers", file, count=0))
     return source
+
+
+def _late_start(table: Table, source: Source) -> None:
+    """Say so where the first row is of a later epoch: some loggers delete the old file when a run is resumed."""
+    epoch = next(
+        (c for c in table.columns if normal_name(c.name) == "epoch" and c.text is None and c.values.size), None
+    )
+    if epoch is not None and float(epoch.values[0]) >= 2:
+        source.problems.append(
+            Problem(
+                "late-start",
+                "warning",
+                f"The log begins in epoch {epoch.values[0]:.15g}; what was logged before is not in this file (some"
+                " loggers delete it at a resume)",
+                source.file,
+                f"line {int(table.line[0])}",
+            )
+        )
 
 
 def column_series(
@@ -415,52 +432,14 @@ def _wall_time(table: Table, step_index: int) -> tuple[NDArray[np.float64] | Non
     ranked = []
     for i, column in enumerate(table.columns):
         name = normal_name(column.name).rsplit("/", 1)[-1]
-        if i != step_index and name in _WALL_NAMES:
-            ranked.append((_WALL_NAMES.index(name), i))
+        if i != step_index and name in WALL_NAMES:
+            ranked.append((WALL_NAMES.index(name), i))
     for _, i in sorted(ranked):
         column = table.columns[i]
-        seconds = _iso_seconds(column.text) if column.text is not None else _unix_seconds(column.filled(len(table)))
+        seconds = iso_seconds(column.text) if column.text is not None else unix_seconds(column.filled(len(table)))
         if seconds is not None:
             return seconds, column.name
     return None, ""
-
-
-def _unix_seconds(values: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """Seconds since 1970 from numbers of a size that only an absolute time has."""
-    finite = values[np.isfinite(values)]
-    if not finite.size:
-        return None
-    size = float(np.median(finite))
-    for scale in (1.0, 1e3, 1e6, 1e9):
-        if 6e8 <= size / scale <= 6e9:
-            return values / scale
-    return None
-
-
-def _iso_seconds(cells: Sequence[str | None]) -> NDArray[np.float64] | None:
-    """Seconds since 1970 from ISO 8601 text; None unless most cells are of that form."""
-    seconds = np.array([iso_time(c) for c in cells], dtype=np.float64)
-    known = seconds[np.isfinite(seconds)]
-    if known.size * 2 <= seconds.size or (known.size > 2 and bool((known == known[0]).all())):
-        return None  # a date alone, or none: no time axis
-    return seconds
-
-
-def iso_time(text: str | None) -> float:
-    """Unix seconds of an ISO 8601 time (no zone means UTC), NaN where it is none.
-
-    >>> iso_time("1970-01-02 00:00:00"), iso_time("1970-01-01T00:00:01.5Z")
-    (86400.0, 1.5)
-    """
-    if not text or not text[0].isdigit():
-        return float("nan")
-    try:
-        moment = datetime.datetime.fromisoformat(text.strip().replace("/", "-").replace(",", "."))
-    except ValueError:
-        return float("nan")
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=datetime.UTC)
-    return moment.timestamp()
 
 
 def unique_names(names: Sequence[str], problems: list[Problem], file: str) -> list[str]:

@@ -80,7 +80,7 @@ def _evaluations(path: Path, file: str, options: ReadOptions) -> Source:
     source = Source(file, step_name="timesteps")
     arrays = _archive(path, file, source.problems)
     steps = arrays.get("timesteps")
-    if steps is None or steps.ndim != 1:
+    if steps is None or steps.ndim != 1 or steps.dtype.kind not in "iuf":
         source.problems.append(Problem("no-scalars", "warning", "The archive has no timesteps", file, count=0))
         return source
     steps = steps.astype(np.int64) if steps.dtype.kind in "iu" else steps.astype(np.float64)

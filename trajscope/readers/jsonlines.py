@@ -23,7 +23,8 @@ import numpy as np
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._jsonlines import Records, fast_table, parse_records, records_table
-from trajscope.readers._table import Column, Table, iso_time, looks_like_log, table_source
+from trajscope.readers._table import Column, Table, looks_like_log, table_source
+from trajscope.readers._walltime import iso_time
 from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions
 from trajscope.readers.delimited import sidecar_config
 
@@ -63,6 +64,10 @@ class JsonLines(Reader):
             return False
         if suffix == ".json" and body[0] == "{" and len(head) < HEAD_BYTES and body.count("\n{") == 0:
             return False  # one object alone: settings or a result, no series
+        lines = [line for line in text.split("\n") if line.strip()]
+        objects = sum('{"' in line for line in lines)
+        if body[0] != "[" and objects < 2 and len(lines) > 1:
+            return False  # settings in front of a text log
         first = text[start:].split("\n")[0].strip()
         whole = body[0] == "[" or first.count("{") == first.count("}") or len(head) >= HEAD_BYTES
         return whole and len(first) > 1 and looks_like_log([k.rsplit("/", 1)[-1] for k in _KEYS.findall(text[start:])])

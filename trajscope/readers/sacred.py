@@ -22,7 +22,7 @@ import numpy as np
 
 from trajscope.errors import ReadError
 from trajscope.history import Problem, Series, Source
-from trajscope.readers._table import iso_time
+from trajscope.readers._walltime import iso_time
 from trajscope.readers.base import Reader, ReadOptions
 
 __all__ = ["READER", "SacredReader"]

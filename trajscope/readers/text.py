@@ -21,8 +21,9 @@ from trajscope.history import Problem, Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._jsonlines import Records, records_table
-from trajscope.readers._table import Column, iso_time, table_source
+from trajscope.readers._table import Column, table_source
 from trajscope.readers._textlines import Line, read_line
+from trajscope.readers._walltime import iso_time
 from trajscope.readers.base import Reader, ReadOptions
 
 __all__ = ["READER", "TextLog"]
