@@ -19,7 +19,7 @@ For a series *y* (already on the scale of its role: log, asinh or as logged), ev
 * *e* is the residual about the causal trend, whitened, so its MAD needs no correction for autocorrelation;
 * *q* is the 99 % quantile of :math:`-e/s` over the last 1,000 rows, that is of the side on which spikes are not
   looked for: it measures the tail of the noise without being inflated by the spikes themselves (less its standard
-  error). It is 2.33 for normal noise and 3.9 for t(3), where z = 5.5 becomes 20. Two-sided search takes the tail of
+  error). It is 2.33 for normal noise and 3.9 for t(3), where z = 5.25 becomes 18. Two-sided search takes the tail of
   \|e\|;
 * with fewer than 20 residuals the scale is at least their root mean square; with fewer than 100 the threshold is at
   least the 1 - 1e-5 quantile of Student's t on max(min(n, 7), n/3) degrees of freedom, since neither scale nor tail
@@ -207,7 +207,7 @@ def short_runs(flagged: Bools, longest: int) -> Bools:
 def surprise(
     y: Floats,
     *,
-    z: float = 5.5,
+    z: float = 5.25,
     window: int = 100,
     tail_window: int | None = 1000,
     min_points: int = 5,
@@ -220,8 +220,8 @@ def surprise(
     ----------
     y : ndarray, shape (n_steps,)
         One series; non-finite rows are missing.
-    z : float, default 6
-        Threshold in robust sd under normal tails: 1e-9 a row, so that a night of logs stays quiet.
+    z : float, default 5.25
+        Threshold in robust sd under normal tails: 1e-7 a row, so that a night of logs stays quiet.
     window, tail_window : int, default 100 and 1000
         Rows for the scale and for the tail; no ``tail_window``, no weight for heavy tails.
     min_points : int, default 5
