@@ -90,6 +90,8 @@ def test_a_departure_that_stays_keeps_the_reference_frozen() -> None:
     model = PCAState(1, reference="trend").fit(x[:400])
     far = model.deviation(x)["D"]
     assert (far[601:] > model.bounds_["D"]).mean() > 0.95
+    z = model.transform(x, causal=True)  # the same states that D is made of
+    np.testing.assert_allclose(np.abs((z[:, 0] - model.mu_[0]) / np.sqrt(model.state_covariance_[0, 0])), far)
     calm = x.copy()
     calm[600:] -= 15
     assert (model.deviation(calm)["D"][400:] > model.bounds_["D"]).mean() < 0.12
@@ -158,6 +160,10 @@ def test_a_fitted_reference_can_be_handed_in() -> None:
     own = Reference("level", "std").fit(as_runs(x))
     a, b = PCAState(2, reference=own).fit(x), PCAState(2, scale="std").fit(x)
     np.testing.assert_allclose(a.deviation(x), b.deviation(x))
+    long = rng.normal(size=(12_000, 4)) * [1, 2, 3, 4]
+    own_long = Reference("level", "std").fit(as_runs(long))
+    a, b = PCAState(2, reference=own_long).fit(long), PCAState(2, scale="std").fit(long)
+    np.testing.assert_allclose(a.eigenvalues_, b.eigenvalues_, rtol=1e-9)
     with pytest.raises(InputError, match="not fitted"):
         PCAState(2, reference=Reference()).fit(x)
     with pytest.raises(InputError, match="fitted on 4 channels"):

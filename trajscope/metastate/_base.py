@@ -98,7 +98,8 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         used = self.reference_.used
         level = self.reference_.kind == "level"
         thin = _thin_runs(runs) if level and not self._memory else runs
-        xs = [self.reference_.residual(r) for r in (runs if self._needs_rows() else thin)]
+        every = self._needs_rows() or moments is None
+        xs = [self.reference_.residual(r) for r in (runs if every else thin)]
         if moments is not None:
             sd = self.reference_.sd
             covariance = moments.covariance() / np.outer(sd, sd)
@@ -113,7 +114,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.parallel_ = None
         self._fit_model(xs, np.where(np.outer(used, used), covariance, 0.0))
         self._n_features_out = self.n_components_
-        self._calibrate([self.reference_.residual(r) for r in thin] if self._needs_rows() and level else xs)
+        self._calibrate([self.reference_.residual(r) for r in thin] if every and thin is not runs else xs)
 
     def _needs_rows(self) -> bool:
         """Whether `_fit_model` looks at rows, not at the covariance alone."""
@@ -178,7 +179,8 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         return runs
 
-    def _prepared(self, run: RunData, freeze: bool = False) -> Floats:
+    def _prepared(self, run: RunData, freeze: bool = True) -> Floats:
+        """Standardised rows about the fitted level; a trend reference is held while rows depart (``freeze``)."""
         watch = self._watch() if freeze and self.reference_.kind == "trend" else None
         x = self.reference_.residual(run, watch)
         x -= self.centre_
@@ -214,7 +216,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         runs = self._runs_like_fitted(X)
         frames = []
         for run in runs:
-            columns = self._measure(self._prepared(run, freeze=True))
+            columns = self._measure(self._prepared(run))
             frames.append(pd.DataFrame(columns, index=pd.Index(run.steps, name="step")))
         if not is_many(X):
             return frames[0]

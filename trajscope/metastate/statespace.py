@@ -386,7 +386,8 @@ class LinearStateSpace(MetaState):
         used = self.reference_.used if hasattr(self, "reference_") else None
         runs = self._runs_like_fitted(X)
         xs = [
-            (centre_run(self.reference_.residual(r)) if centre == "run" else self._prepared(r))[:, used] for r in runs
+            (centre_run(self.reference_.residual(r)) if centre == "run" else self._prepared(r, freeze=False))[:, used]
+            for r in runs
         ]
         panel = Panel(xs)
         value = expectations(panel, self._model).log_likelihood
@@ -398,7 +399,7 @@ class LinearStateSpace(MetaState):
         total, cells = 0.0, 0
         used = self.reference_.used
         for run in self._runs_like_fitted(X):
-            x = self._prepared(run)
+            x = self._prepared(run, freeze=False)
             total += float(self._filtered(x).log_likelihood.sum())
             seen = (~np.isnan(x[:, used])).sum(axis=0)
             total -= float((seen * np.log(self.reference_.sd[used])).sum())
