@@ -67,7 +67,7 @@ class Settings:
     drawdown: float = 0.5
     collapse_sd: float = 7.0
     spike_sd: float = 8.0
-    lasting_sd: float = 3.0
+    lasting_sd: float = 2.0
     persistence: int = 3
     min_rows: int = 50
     material: float = 0.05

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from trajscope.config import Settings
+from trajscope.detect.answer import answer
 from trajscope.detect.changepoints import change_points
 from trajscope.detect.collapse import Collapse
 from trajscope.detect.spikes import Spikes, spikes, transform
@@ -264,16 +264,15 @@ def spike_events(channel: Channel, settings: Settings, known: Sequence[float]) -
     return [*ranked[:MOST_LISTED], Event(first, "spike", channel.name, "info", note, detail={"more": rest})]
 
 
-def _excursion(channel: Channel, found: Spikes, k: int, severity: str, cause: str = "") -> Event:
+def _excursion(channel: Channel, found: Spikes, k: int, severity: str) -> Event:
     size, z, step = abs(float(found.sizes[k])), float(found.z[k]), float(found.steps[k])
     return Event(
         step,
-        "dip" if cause else "spike",
+        "spike",
         channel.name,
         severity,
         f"{channel.name} {'spikes' if z > 0 else 'dips'} by {number(size)} at step {number(step)}"
         f" ({abs(z):.0f} robust sd; {_AFTER[found.recovery[k]]})"
-        + (f", right after {cause}" if cause else "")
         + (", after a known event." if found.known[k] else "."),
         strength=abs(z),
         detail={"size": float(found.sizes[k]), "z": z, "recovery": found.recovery[k]},
@@ -296,33 +295,51 @@ def shock_events(run: Run, settings: Settings) -> list[Event]:
 
 
 def dip_events(
-    judged: Sequence[Channel], shocks: Sequence[Event], settings: Settings, known: Sequence[float]
+    judged: Sequence[tuple[Channel, str]], shocks: Sequence[Event], settings: Settings, known: Sequence[float]
 ) -> list[Event]:
     """Excursions of a judged channel that are small by themselves and come right after a shock.
 
-    Whether a channel answers to a shock is one question a shock, not one a row, so a smaller excursion decides it: the
-    threshold is the normal quantile at ``alpha`` shared among shocks, judged channels and the `ANSWER_ROWS` rows after
-    each shock. Where nothing was shocked, nothing is tested.
+    Whether a channel answers to a shock (`trajscope.detect.answer`) is one question a shock, not one a row, so a
+    smaller excursion decides it. The level, a fifth of ``alpha``, is shared among shocks and channels. Where nothing
+    was shocked, nothing is asked.
+
+    Parameters
+    ----------
+    judged : sequence of (Channel, mode)
+        Channels with the direction that is better, "max" or "min".
     """
     events: list[Event] = []
     starts = [e for e in sorted(shocks, key=lambda e: e.step) if e.step not in set(known)]
-    for channel in judged:
+    for channel, mode in judged:
+        y, scale = transform(channel.values.astype(np.float64), channel.role)
+        good = np.isfinite(y)
+        floor = 1e-3 if scale == "log" or not good.any() else max(1e-12, 1e-3 * float(np.median(np.abs(y[good]))))
+        y, steps = (-y if mode == "max" else y)[good], channel.steps[good]
         reach = ANSWER_ROWS * (channel.stride if np.isfinite(channel.stride) else 1.0)
         causes: list[Event] = []
         for e in starts:
             if not causes or e.step > causes[-1].step + reach:
                 causes.append(e)
-        if not causes:
-            continue
-        tests = len(causes) * len(judged) * ANSWER_ROWS
-        found = spikes(channel, z=max(3.0, float(norm.isf(settings.alpha / tests))), known_events=known or None)
         for cause in causes:
-            hits = [k for k in range(len(found)) if cause.step <= float(found.steps[k]) <= cause.step + reach]
-            if hits:
-                k = max(hits, key=lambda k: abs(float(found.z[k])))
-                words = "the learning rate jumps" if cause.kind == "lr" else f"{cause.channel} moves"
-                reason = f"{words} at step {number(cause.step)}"
-                events.append(_excursion(channel, found, k, "info" if found.known[k] else "watch", reason))
+            level = settings.alpha / 5 / (len(causes) * len(judged))
+            found = answer(y, int(np.searchsorted(steps, cause.step)), alpha=level, reach=ANSWER_ROWS, floor=floor)
+            if found is None or not found.answers:
+                continue
+            step = float(steps[found.row])
+            value = float(channel.values[good][found.row])
+            words = "the learning rate jumps" if cause.kind == "lr" else f"{cause.channel} moves"
+            events.append(
+                Event(
+                    step,
+                    "dip",
+                    channel.name,
+                    "watch",
+                    f"{channel.name} {'drops' if mode == 'max' else 'rises'} to {number(value)} at step {number(step)}"
+                    f" ({found.z:.0f} robust sd of its noise), right after {words} at step {number(cause.step)}.",
+                    strength=found.z,
+                    detail={"value": value, "z": found.z, "threshold": found.threshold, "cause": cause.step},
+                )
+            )
     return events
 
 

@@ -235,15 +235,15 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit
         events.extend(collapse_events(found))
     tested = [c for c in judged if np.count_nonzero(np.isfinite(c.values)) >= 5]
     level = settings.alpha / max(1, len(tested))  # one family of tests over the run, shared among the channels
-    for channel in tested:
-        direction = mode if channel is performance else "max" if BIGGER_IS_BETTER[channel.role] else "min"
+    directions = [(c, mode if c is performance else "max" if BIGGER_IS_BETTER[c.role] else "min") for c in tested]
+    for channel, direction in directions:
         events.extend(change_events(channel, direction, settings, level, known))
         events.extend(spike_events(channel, settings, known))
     shocks = shock_events(run, settings)
     for channel in run.by_role("lr")[:1]:
         shocks.extend(lr_events(channel))
     events.extend(shocks)
-    dips = dip_events(tested, shocks, settings, known)
+    dips = dip_events(directions, shocks, settings, known)
     answered = {(e.channel, e.step) for e in dips}
     events = [e for e in events if e.kind != "spike" or (e.channel, e.step) not in answered] + dips
     events.extend(segment_events(run))

@@ -1,7 +1,7 @@
 """The verdict of an audit, from its facts alone.
 
 * **not healthy**: a collapse or divergence that does not recover, a non-finite loss or metric that stays, or a last
-  tenth more than 3 sd below the level before the first event;
+  tenth more than 2 sd below the level before the first event;
 * **look closer**: a recovered collapse, a spike, dip or change in a performance or loss channel that no known event
   explains, a fall that the log ends on;
 * **healthy**: none of these, with performance and at least one of loss and gradient norm logged over enough rows;
