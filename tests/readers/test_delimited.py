@@ -210,6 +210,13 @@ def test_glued_row_is_left_out_and_ragged_tail_is_kept(write: Write) -> None:
     assert [p.count for p in run.problems if p.code == "ragged-row"] == [10]
 
 
+def test_last_line_without_an_end_is_kept_and_said(write: Write) -> None:
+    run = read_run(write("a.csv", "step,loss\n0,1.5\n1,1.2"))
+    assert run.channels["loss"].values.tolist() == [1.5, 1.2]
+    assert codes(run) == ["unterminated-line"]
+    assert codes(read_run(write("b.csv", '"step","loss"\n"0","1.5"\n"1","1.25"'))) == []
+
+
 def test_short_rows_keep_what_they_have(write: Write) -> None:
     run = read_run(write("a.csv", "step,loss,lr\n0,1,2\n1,3\n2,4,5\n"))
     assert len(run.channels["loss"]) == 3
