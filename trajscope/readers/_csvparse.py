@@ -172,7 +172,7 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
         table = _patient(data, file, dialect)
     if (
         data
-        and not data.endswith((b"\n", b"\r"))
+        and not data.endswith((b"\n", b"\r", b'"'))
         and len(table)
         and not any(p.code == "half-line" for p in table.problems)
     ):
