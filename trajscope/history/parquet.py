@@ -19,7 +19,7 @@ import itertools
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ def write_runs(runs: Run | Iterable[Run], path: str | Path) -> Path:
         with pq.ParquetWriter(partial, schema, compression="zstd", use_dictionary=["run", "channel"]) as writer:
             for run in listed:
                 writer.write_table(_run_table(run, schema), row_group_size=1 << 30)
+        _opened.cache_clear()  # a file that is still open cannot be replaced everywhere
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -159,32 +160,45 @@ def _run_table(run: Run, schema: pa.Schema) -> pa.Table:
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks() if tables else schema.empty_table()
 
 
-def _open(path: str | Path) -> tuple[dict[str, Any], dict[str, list[int]]]:
-    """Metadata of a file and the row groups of each run, kept for the next run of the same file."""
+@dataclass(eq=False)
+class _Opened:
+    """A file of ours: its metadata, the row groups of each run, and the file itself."""
+
+    meta: dict[str, Any]
+    groups: dict[str, list[int]]
+    file: Any
+
+
+def _open(path: str | Path) -> _Opened:
+    """Open a file, or take it as it was opened for the run before.
+
+    The last few files stay open: to parse the footer anew for each of thousands of runs would take time quadratic in
+    their number. `write_runs` lets go of them.
+    """
     try:
         state = Path(path).stat()
     except OSError as problem:
         raise ReadError(f"{path}: cannot be opened ({problem.strerror})") from problem
-    return _footer(Path(path), state.st_mtime_ns, state.st_size)
+    return _opened(Path(path), state.st_mtime_ns, state.st_size)
 
 
-@lru_cache(maxsize=8)
-def _footer(path: Path, modified: int, size: int) -> tuple[dict[str, Any], dict[str, list[int]]]:
+@lru_cache(maxsize=4)
+def _opened(path: Path, modified: int, size: int) -> _Opened:
     try:
-        with pq.ParquetFile(path) as file:
-            raw = (file.schema_arrow.metadata or {}).get(_KEY)
-            if raw is None:
-                raise ReadError(f"{path}: Parquet, but not written by trajscope (no 'trajscope' entry in its metadata)")
-            meta = json.loads(raw)
-            if not isinstance(meta, dict) or meta.get("schema_version") != SCHEMA_VERSION:
-                found = meta.get("schema_version") if isinstance(meta, dict) else None
-                raise ReadError(f"{path}: schema version {found!r}, this trajscope reads version {SCHEMA_VERSION}")
-            if not isinstance(meta.get("runs"), dict):
-                raise ReadError(f"{path}: its metadata list no runs")
-            lacking = [c for c in _COLUMNS if c not in file.schema_arrow.names]
-            if lacking:
-                raise ReadError(f"{path}: column {lacking[0]!r} is missing; expected {', '.join(_COLUMNS)}")
-            return meta, _groups(file, list(meta["runs"]))
+        file = pq.ParquetFile(path)
+        raw = (file.schema_arrow.metadata or {}).get(_KEY)
+        if raw is None:
+            raise ReadError(f"{path}: Parquet, but not written by trajscope (no 'trajscope' entry in its metadata)")
+        meta = json.loads(raw)
+        if not isinstance(meta, dict) or meta.get("schema_version") != SCHEMA_VERSION:
+            found = meta.get("schema_version") if isinstance(meta, dict) else None
+            raise ReadError(f"{path}: schema version {found!r}, this trajscope reads version {SCHEMA_VERSION}")
+        if not isinstance(meta.get("runs"), dict):
+            raise ReadError(f"{path}: its metadata list no runs")
+        lacking = [c for c in _COLUMNS if c not in file.schema_arrow.names]
+        if lacking:
+            raise ReadError(f"{path}: column {lacking[0]!r} is missing; expected {', '.join(_COLUMNS)}")
+        return _Opened(meta, _groups(file, list(meta["runs"])), file)
     except ReadError:
         raise
     except (pa.ArrowException, OSError, ValueError, RecursionError) as problem:
@@ -213,7 +227,7 @@ def _groups(file: pq.ParquetFile, runs: list[str]) -> dict[str, list[int]]:
 
 def parquet_run_ids(path: str | Path) -> list[str]:
     """Identities of the runs in a file that `write_runs` (or the recorder) wrote."""
-    return list(_open(path)[0]["runs"])
+    return list(_open(path).meta["runs"])
 
 
 def read_parquet_run(path: str | Path, run: str | None = None) -> Run:
@@ -234,7 +248,8 @@ def read_parquet_run(path: str | Path, run: str | None = None) -> Run:
     """
     import pyarrow.compute as pc  # a tenth of a second that writing does not need
 
-    meta, groups = _open(path)
+    opened = _open(path)
+    meta = opened.meta
     ids = list(meta["runs"])
     if run is None:
         if len(ids) != 1:
@@ -243,8 +258,7 @@ def read_parquet_run(path: str | Path, run: str | None = None) -> Run:
     if run not in meta["runs"]:
         raise ReadError(f"{path}: holds no run {run!r}. {nearest(run, ids)}")
     try:
-        with pq.ParquetFile(path) as file:
-            table = file.read_row_groups(groups[run])
+        table = opened.file.read_row_groups(opened.groups[run], use_threads=False)
         own = pc.equal(table["run"], run)
         if not pc.all(own, min_count=0).as_py():
             table = table.filter(own)
