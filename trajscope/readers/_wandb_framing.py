@@ -81,13 +81,13 @@ class Batch:
 def load(stream: BinaryIO, size: int) -> NDArray[np.uint8]:
     """The first ``size`` bytes of a file, followed by `PAD` zeros that belong to no record."""
     data = np.zeros(size + PAD, dtype=np.uint8)
-    got = stream.readinto(memoryview(data)[:size])  # type: ignore[attr-defined]
+    got = stream.readinto(data.data[:size])  # type: ignore[attr-defined]
     return data[: got + PAD]
 
 
 def batches(data: NDArray[np.uint8], found: Framing, records: int = 8192) -> Iterator[Batch]:
     """The good records of a file loaded with `load`; losses are entered in ``found``."""
-    view = memoryview(data)
+    view = data.data
     crc32, unpack = zlib.crc32, _CHUNK.unpack_from
     size = data.size - PAD
     position = HEADER
@@ -178,11 +178,11 @@ def _good(data: NDArray[np.uint8], position: int) -> bool:
     size = data.size - PAD
     if room < HEADER or size - position < HEADER:
         return False
-    checksum, length, kind = _CHUNK.unpack_from(data, position)
+    checksum, length, kind = _CHUNK.unpack_from(data.data, position)
     end = position + HEADER + length
     if not FULL <= kind <= LAST or length > room - HEADER or end > size:
         return False
-    return bool(zlib.crc32(data[position + 6 : end]) == checksum)
+    return bool(zlib.crc32(data.data[position + 6 : end]) == checksum)
 
 
 def _resume(data: NDArray[np.uint8], position: int, found: Framing) -> int:
