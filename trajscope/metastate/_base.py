@@ -33,6 +33,8 @@ __all__ = ["MetaState"]
 Floats = NDArray[np.float64]
 
 MIN_ROWS = 2
+FREEZE_MARGIN = 1.25
+"""A trend reference is frozen while D exceeds the largest D of the baseline this many times (see `reference`)."""
 _CALIBRATION_ROWS = 5_000
 """Baseline rows, evenly spaced, from which bounds are taken where rows do not depend on each other."""
 
@@ -271,11 +273,10 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             values = values[~np.isnan(values)]
             self.bounds_[name] = float(np.quantile(values, 0.95)) if values.size else float("nan")
             if name == "D":
-                # a hair above, so that rounding does not decide about the very row that gave it
-                self.freeze_bound_ = float(values.max()) * (1 + 1e-9) if values.size else float("inf")
+                self.freeze_bound_ = FREEZE_MARGIN * float(values.max()) if values.size else float("inf")
 
     def _watch(self) -> Watch:
-        """Tells whether D exceeds all of the baseline (freezes a trend reference)."""
+        """Tells whether D exceeds the freeze bound (freezes a trend reference)."""
         return _Memoryless(self)
 
     # ---- telling
@@ -327,7 +328,7 @@ class _Memoryless:
         self.model = model
 
     def outside(self, x: Floats) -> NDArray[np.bool_]:
-        """Whether D exceeds all of the baseline."""
+        """Whether D exceeds the freeze bound."""
         z = self.model._states(x - self.model.centre_, True)
         return np.asarray(self.model._distance(z) > self.model.freeze_bound_)
 

@@ -419,7 +419,7 @@ class LinearStateSpace(MetaState):
 
 
 class _FilterWatch:
-    """A `Watch` that filters along: whether D of the filtered state exceeds all of the baseline."""
+    """A `Watch` that filters along: whether D of the filtered state exceeds the freeze bound."""
 
     def __init__(self, model: LinearStateSpace) -> None:
         self.model = model
@@ -430,7 +430,7 @@ class _FilterWatch:
         return filter_from(rows, self.model._model, *self.start)
 
     def outside(self, x: Floats) -> NDArray[np.bool_]:
-        """Whether D exceeds all of the baseline."""
+        """Whether D exceeds the freeze bound."""
         if self.model.n_components_ == 0:
             return np.zeros(x.shape[0], dtype=bool)
         return np.asarray(self.model._distance(self._filter(x).mean) > self.model.freeze_bound_)
