@@ -102,8 +102,8 @@ def test_equal_rates_are_reported_as_a_plane_and_unequal_ones_as_axes() -> None:
 
     equal = [groups((0.97, 0.97), s) for s in range(40)]
     apart = [groups((0.97, 0.85), s) for s in range(40)]
-    assert sum(g == [(0,), (1,)] for g in equal) <= 5  # 3.5 % in the proof; 99 % bound of 40
-    assert sum(g == [(0,), (1,)] for g in apart) >= 31  # 92 %
+    assert sum(g == [(0,), (1,)] for g in equal) <= 5  # 5 % in the proof; 98 % bound of 40
+    assert sum(g == [(0,), (1,)] for g in apart) >= 29  # 88 % in the proof
     model = SlowFeatures(2, scale="std").fit(two_state(np.random.default_rng(0), 4000, (0.97, 0.97))[0])
     assert "too close in slowness" in model.summary()
 

@@ -171,7 +171,7 @@ class SlowFeatures(MetaState):
     gap : float, default 1.3
         Neighbours are reported as axes where their gap exceeds this many times the 95 % point under equal slowness.
         The directions are themselves chosen to be slowest, which widens gaps: at 1, equally slow pairs in ten
-        channels pass in 8 to 15 % of cases, at 1.3 in 1 to 4 %.
+        channels pass in 8 to 15 % of cases, at 1.3 in 1 to 5 %.
     n_boot : int, default 200
         Bootstrap draws for intervals and gaps.
     reference, scale : as in `PCAState`
