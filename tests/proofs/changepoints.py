@@ -1,8 +1,9 @@
 """What `change_points` does to series that have no change, and to series that have one.
 
-Run: ``python tests/proofs/changepoints.py null [n ...]``, ``power``, ``channels`` or ``all``. Seeds are fixed; the default is 1,000 series
-a line. Under the null a line holds the share of series with any change point and the upper 95 % point of a binomial with
-p = 0.05. In the family ``relaxation`` the drop itself is a change: only changes before it, or later than 2.5 time constants after it, count.
+Run: ``python tests/proofs/changepoints.py null [n ...]``, ``power``, ``channels`` or ``all``. Seeds are fixed; the
+default is 1,000 series a line. Under the null a line holds the share of series with any change point and the upper
+95 % point of a binomial with p = 0.05. In the family ``relaxation`` the drop itself is a change: only changes
+before it, or later than 2.5 time constants after it, count.
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ def channels_table(repeats: int) -> None:
             near += bool(hit)
             right += any("x0" in c for c in hit)
         print(
-            f"{name:20s} any {any_found / repeats:.3f}, within 50 rows {near / repeats:.3f}, names x0 {right / repeats:.3f}"
+            f"{name:20s} any {any_found / repeats:.3f}, within 50 rows {near / repeats:.3f},"
+            f" names x0 {right / repeats:.3f}"
         )
 
 

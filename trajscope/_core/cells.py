@@ -1,9 +1,9 @@
 """Cell means on a dyadic pyramid, and linear contrasts of them at all positions.
 
 A series is halved again and again: level ``j`` holds the means of ``2**j`` neighbouring rows. A contrast that spans
-``2 M`` cells, evaluated at every cell boundary of every level, costs ``O(n M)`` over all levels, since the levels shrink
-geometrically. Every contrast here is a least-squares coefficient in a small regression on the window, so it is a fixed
-weight vector: the coefficient of the regressor after the nuisance polynomial has been projected out.
+``2 M`` cells, evaluated at every cell boundary of every level, costs ``O(n M)`` over all levels, since the levels
+shrink geometrically. Every contrast here is a least-squares coefficient in a small regression on the window, so it
+is a fixed weight vector: the coefficient of the regressor after the nuisance polynomial has been projected out.
 
 Shapes: a level is ``(n_cells,)``; filters are ``(2 M, n_filters)``; contrasts ``(n_cells - 2 M + 1, n_filters)``.
 """

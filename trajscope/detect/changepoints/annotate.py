@@ -1,12 +1,13 @@
 """What a person would mark: an exact segmentation into lines, judged against noise and range together.
 
-People who mark change points on a plot see a handful of straight stretches, and they weigh a break against the whole picture, not against
-the noise alone: a shift of ten noise sd that is a hundredth of the axis is not marked. So the residual sum of squares of a line on
-each segment is minimised with the penalty ``3 s^2 log n`` a segment (three parameters: level, slope, place), where ``s`` is the
-geometric mean of the short-term noise (MAD of differences) and the standard deviation of the whole series. There is no error rate.
+People who mark change points on a plot see a handful of straight stretches, and they weigh a break against the
+whole picture, not against the noise alone: a shift of ten noise sd that is a hundredth of the axis is not marked.
+So the residual sum of squares of a line on each segment is minimised with the penalty ``3 s^2 log n`` a segment
+(three parameters: level, slope, place), where ``s`` is the geometric mean of the short-term noise (MAD of
+differences) and the standard deviation of the whole series. There is no error rate.
 
-Optimal partitioning (Jackson et al. 2005), ``best[t] = min_s best[s] + cost(s, t) + penalty``: exact, quadratic, hence on at most 1,500
-cell means; the places are then refined on the rows.
+Optimal partitioning (Jackson et al. 2005), ``best[t] = min_s best[s] + cost(s, t) + penalty``: exact, quadratic,
+hence on at most 1,500 cell means; the places are then refined on the rows.
 """
 
 from __future__ import annotations

@@ -61,13 +61,13 @@ def change_points(
     penalty : float, optional
         For the searches of ruptures.
     known_events : optional
-        Steps, (step, note) pairs, a mapping or a table with a ``step`` column: a change whose interval holds one is marked
-        explained, not dropped.
+        Steps, (step, note) pairs, a mapping or a table with a ``step`` column: a change whose interval holds one is
+        marked explained, not dropped.
     sensitivity : {"calibrated", "annotation"}
         "annotation" marks what a person would mark on a short series; it has no error rate.
     onset_guard : bool
-        Do not look closely at the beginning of a regime, where a relaxation is as curved as one likes. Off, the search treats both
-        directions of time alike.
+        Do not look closely at the beginning of a regime, where a relaxation is as curved as one likes. Off, the
+        search treats both directions of time alike.
     rng : int, Generator or None
         For the permutation tests of short series; None is 0.
 

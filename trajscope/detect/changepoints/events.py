@@ -42,8 +42,9 @@ def on_input_rows(change: Change, channel: str, own: NDArray[np.int64], n_rows: 
 def merge(found: Sequence[Found]) -> list[list[Found]]:
     """Changes of different channels at one place become one event.
 
-    Two changes belong together if each location lies in the other's interval, or if they are within two rows. In an event
-    the changes are ordered by evidence; the event's place is that of the narrowest interval, which is put first.
+    Two changes belong together if each location lies in the other's interval, or if they are within two rows. In an
+    event the changes are ordered by evidence; the event's place is that of the narrowest interval, which is put
+    first.
     """
     events: list[list[Found]] = []
     for f in sorted(found, key=lambda f: (f.high - f.low, f.p_value, f.row)):

@@ -102,7 +102,7 @@ def read_kinds(kind: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def known_steps(events: Any) -> list[tuple[float, str]]:
-    """Known events as (step, note): numbers, (step, note) pairs, a mapping step -> note, or a table with a ``step`` column."""
+    """Known events as (step, note): numbers, pairs, a mapping step -> note, or a table with a ``step`` column."""
     if events is None:
         return []
     if hasattr(events, "columns"):

@@ -1,15 +1,17 @@
 """One kink or one step in a whole segment, against the smooth curves that training draws.
 
-The contrast ``K2`` of `scan` gives up whatever a cubic could explain, and with it most of a kink. On a whole segment the question can be
-put as a contest of equals instead. On the means of at most 128 cells, beside a line, two kinds of curve with one shape parameter are
-fitted: the kink ``(t - s)+`` for all ``s``, and the smooth shapes a training curve takes (`smooth_shapes`: parabola, exponentials,
-power laws and logarithms from the segment's start, quarter and half waves, sigmoids, bumps). With ``G`` the fall of the residual sum of squares over the
-long-run variance, a kink is called where
+The contrast ``K2`` of `scan` gives up whatever a cubic could explain, and with it most of a kink. On a whole
+segment the question can be put as a contest of equals instead. On the means of at most 128 cells, beside a line,
+two kinds of curve with one shape parameter are fitted: the kink ``(t - s)+`` for all ``s``, and the smooth shapes a
+training curve takes (`smooth_shapes`: parabola, exponentials, power laws and logarithms from the segment's start,
+quarter and half waves, sigmoids, bumps). With ``G`` the fall of the residual sum of squares over the long-run
+variance, a kink is called where
 
 * ``G(kink)`` is beyond what noise can do (a scan over one scale, `scan.maximum_p_value`),
-* ``G(kink) - max G(smooth)`` exceeds a margin: twice the log likelihood ratio of two models with equally many parameters,
-* both sides are straight: a parabola on either gains less than a second margin. Where they are not, the segment is neither a kink nor
-  one of the shapes, and nothing is said.
+* ``G(kink) - max G(smooth)`` exceeds a margin: twice the log likelihood ratio of two models with equally many
+  parameters,
+* both sides are straight: a parabola on either gains less than a second margin. Where they are not, the segment is
+  neither a kink nor one of the shapes, and nothing is said.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _CELLS = 128
 
 @dataclass(frozen=True)
 class SegmentBreak:
-    """The best kink of a segment: cell, contrast in sd, lead over the best smooth shape, curvature left on the sides."""
+    """The best break of a segment: cell, contrast in sd, lead over the best smooth shape, what bends its sides."""
 
     cell: int
     z: float
@@ -118,7 +120,7 @@ def segment_kink(means: Floats, variance: float) -> SegmentBreak | None:
 
 @lru_cache(maxsize=256)
 def _rivals_of_a_step(cells: int) -> tuple[Floats, Floats]:
-    """A line and the smooth shapes, without and with a line beside them, orthogonal to what stands beside, unit length."""
+    """A line and the smooth shapes, without and with a line beside them, orthogonal to what is beside, of length 1."""
     t = np.linspace(-1, 1, cells)
     line = t / np.linalg.norm(t)
     beside = smooth_shapes(cells)
@@ -132,9 +134,9 @@ def _rivals_of_a_step(cells: int) -> tuple[Floats, Floats]:
 def segment_step(means: Floats, variance: float) -> SegmentBreak | None:
     """The best single step of a segment between flat sides, against a line and the smooth shapes.
 
-    A line beside the step (`scan`) takes three quarters of a step in the middle of a segment. Here the step stands alone and
-    the line is one of its rivals; a rival with a line beside it has one parameter more and pays 4 for it. ``bent`` is the
-    larger slope of the sides, in sd.
+    A line beside the step (`scan`) takes three quarters of a step in the middle of a segment. Here the step stands
+    alone and the line is one of its rivals; a rival with a line beside it has one parameter more and pays 4 for it.
+    ``bent`` is the larger slope of the sides, in sd.
     """
     m = means.shape[0]
     edge = max(m // 10, 4)

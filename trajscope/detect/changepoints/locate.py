@@ -1,12 +1,14 @@
 """Where exactly, how large, how sure: profile least squares of one change on its window.
 
-On rows ``[a, b)`` the model is a line plus one step ``g 1(t >= s)`` or one kink ``g (t - s)+``. For every ``s`` the fall of the residual
-sum of squares is ``N(s)^2 / D(s)``, with ``N`` the inner product of the residual about the line with the regressor and ``D`` the
-regressor's squared length after the line has been projected out: two cumulative sums, linear in the window.
+On rows ``[a, b)`` the model is a line plus one step ``g 1(t >= s)`` or one kink ``g (t - s)+``. For every ``s`` the
+fall of the residual sum of squares is ``N(s)^2 / D(s)``, with ``N`` the inner product of the residual about the
+line with the regressor and ``D`` the regressor's squared length after the line has been projected out: two
+cumulative sums, linear in the window.
 
-Interval: all ``s`` with ``(G(s*) - G(s)) / (long-run variance) <= c``. A step's likelihood ratio has the distribution
-``(1 - exp(-x/2))^2`` (two-sided maximum of a Brownian motion with drift, e.g. Eo & Morley 2015, Quantitative Economics 6), so
-``c = -2 log(1 - sqrt(0.95)) = 7.35``; a kink's location is a regular parameter, ``c = 3.84``.
+Interval: all ``s`` with ``(G(s*) - G(s)) / (long-run variance) <= c``. A step's likelihood ratio has the
+distribution ``(1 - exp(-x/2))^2`` (two-sided maximum of a Brownian motion with drift, e.g. Eo & Morley 2015,
+Quantitative Economics 6), so ``c = -2 log(1 - sqrt(0.95)) = 7.35``; a kink's location is a regular parameter, ``c =
+3.84``.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _CUT = {"level": _STEP_CUT, "variance": _STEP_CUT, "flat": _STEP_CUT, "slope": 3
 
 @dataclass(frozen=True)
 class Location:
-    """One located change: row, half-open interval of rows, size (of the step, or of the change of slope per row), gain."""
+    """One located change: row, half-open interval of rows, size (step, or change of slope per row), gain."""
 
     row: int
     low: int
@@ -89,7 +91,8 @@ def locate(y: Floats, start: int, stop: int, kind: str, variance: float, near: i
     start, stop : int
         Window, half-open, free of other changes.
     kind : {"level", "slope", "variance", "flat"}
-        "flat" is a step between sides without slope. A change of variance is a step of the log innovation, which is what `y` must then be.
+        "flat" is a step between sides without slope. A change of variance is a step of the log innovation, which is
+        what `y` must then be.
     variance : float
         Long-run variance of the noise in the window.
     near, reach : int

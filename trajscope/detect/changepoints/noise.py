@@ -1,13 +1,15 @@
 """What the noise around a training curve is like: clipped values, local scale, short memory.
 
-1. **Clip.** ``m_t`` is the running median of 11 rows, ``r = y - m``. The local scale of ``r`` is the median absolute value
-   in blocks of 32 rows, smoothed over neighbouring blocks by a median; ``r`` is clipped at 3 local standard deviations.
-   A spike of up to 5 rows goes, a level shift stays where it is, since a running median keeps edges.
-2. **Memory.** In half-overlapping blocks (a quarter of the series, at most 512 rows) a line is removed and the autocorrelations are formed; the
-   median over blocks is not moved by the few blocks that hold a change. Yule-Walker of order ``p`` (by BIC, at most one order per
-   40 rows of a block and 6) gives ``s = sum(phi)``. Removing a line biases ``s`` by about ``-(2 + 4 s) / B`` (Kendall 1954, with
-   a trend), which is undone, and ``s`` is then raised by one standard error ``sqrt((1 - s^2) / n)``: an under-estimated memory
-   makes false changes, an over-estimated one costs a little power.
+1. **Clip.** ``m_t`` is the running median of 11 rows, ``r = y - m``. The local scale of ``r`` is the median
+   absolute value in blocks of 32 rows, smoothed over neighbouring blocks by a median; ``r`` is clipped at 3 local
+   standard deviations. A spike of up to 5 rows goes, a level shift stays where it is, since a running median keeps
+   edges.
+2. **Memory.** In half-overlapping blocks (a quarter of the series, at most 512 rows) a line is removed and the
+   autocorrelations are formed; the median over blocks is not moved by the few blocks that hold a change.
+   Yule-Walker of order ``p`` (by BIC, at most one order per 40 rows of a block and 6) gives ``s = sum(phi)``.
+   Removing a line biases ``s`` by about ``-(2 + 4 s) / B`` (Kendall 1954, with a trend), which is undone, and ``s``
+   is then raised by one standard error ``sqrt((1 - s^2) / n)``: an under-estimated memory makes false changes, an
+   over-estimated one costs a little power.
 3. **Local scale.** Standard deviation of the noise along the series, from the same blocks.
 
 All on the rows of one channel, no gaps: ``(n,)``.
@@ -16,6 +18,7 @@ All on the rows of one channel, no gaps: ``(n,)``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +61,7 @@ class Noise:
 
 
 def noise_floor(y: Floats) -> float:
-    """Least noise that is taken seriously: a thousandth of the channel's own spread (a schedule has none of its own)."""
+    """Least noise that is taken seriously: a thousandth of the channel's spread (a schedule has none)."""
     return float(1e-3 * np.std(y) + 1e-300)
 
 
@@ -71,7 +74,7 @@ def _block_scale(residual: Floats, width: int) -> Floats:
     if blocks * width == n:
         raw = np.median(magnitude.reshape(blocks, width), axis=1)
     else:
-        raw = np.array([np.median(magnitude[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)])
+        raw = np.array([np.median(magnitude[a:b]) for a, b in pairwise(edges.tolist())])
     raw = median_filter(raw, size=min(5, blocks), mode="nearest") / 0.6745
     return np.interp(np.arange(n), 0.5 * (edges[:-1] + edges[1:] - 1), raw)
 
@@ -199,7 +202,7 @@ def estimate_noise(y: Floats, *, floor: float = 0.0, errors: float = 1.0) -> Noi
 
 
 def innovations(y: Floats, phi: Floats) -> Floats:
-    """``e_t = y_t - sum_j phi_j y_{t-j}``, the first ``p`` rows filled with the first innovations reversed: ``(n,)``."""
+    """``e_t = y_t - sum_j phi_j y_{t-j}``, the first ``p`` rows filled by reflection: ``(n,)``."""
     p = phi.shape[0]
     e = y[p:].copy()
     for j in range(1, p + 1):

@@ -1,9 +1,10 @@
 """Many channels that move a little together: the sum of squares of their contrasts.
 
-``S = sum_c z_c^2`` over the channels at one position and scale. Channels are correlated, so ``S`` is compared with a scaled chi-square,
-``S / b ~ chi2(v)``, ``b = tr(R^2)/C``, ``v = C^2 / tr(R^2)`` (Satterthwaite 1946), ``R`` the correlation of the contrasts over positions. Its
-point p-value is turned into the ``z`` of the same two-sided p-value, and that is judged like a single channel's. Confirmation as
-for one channel: the sum of squares of ``J3``, and ``J3`` at half the scale projected on the direction of ``J3``.
+``S = sum_c z_c^2`` over the channels at one position and scale. Channels are correlated, so ``S`` is compared with
+a scaled chi-square, ``S / b ~ chi2(v)``, ``b = tr(R^2)/C``, ``v = C^2 / tr(R^2)`` (Satterthwaite 1946), ``R`` the
+correlation of the contrasts over positions. Its point p-value is turned into the ``z`` of the same two-sided
+p-value, and that is judged like a single channel's. Confirmation as for one channel: the sum of squares of ``J3``,
+and ``J3`` at half the scale projected on the direction of ``J3``.
 
 Each channel's own changes have been subtracted before, so that what is found here is what no channel shows alone.
 """
@@ -130,7 +131,7 @@ def _locate(
     alpha: float,
     p: float,
 ) -> tuple[Change, list[tuple[int, float, float]]]:
-    """Location from the summed profile of the channels that moved (each alone at ``alpha / C``, at least the strongest)."""
+    """Location from the summed profile of the channels that moved (alone at ``alpha / C``, or the strongest)."""
     order = np.argsort(-np.abs(z), kind="stable")
     limit = float(-norm.ppf(alpha / 2 / len(channels)))
     moved = [int(c) for c in order if abs(z[c]) > limit] or [int(order[0])]

@@ -134,7 +134,7 @@ class ChangePoints(Result):
         return pd.DataFrame([vars(s) for s in self.segments], columns=list(Segment.__dataclass_fields__))
 
     def summary(self) -> str:
-        """Plain sentences: how many changes, each with step, interval, kind, channels and p-value; what was not judged."""
+        """Plain sentences: each change with step, interval, kind, channels and p-value; what was not judged."""
         n = len(self)
         many = len(self.names) > 1
         lines = [
@@ -153,7 +153,8 @@ class ChangePoints(Result):
             why = f"; explained by {self.explained[i]}" if self.explained[i] is not None else ""
             low, high = self.intervals[i]
             lines.append(
-                f"Step {self.steps[i]:g} (95 % interval [{low:g}, {high:g})): {_SENTENCE[self.kind[i]]}{where}{sure}{why}."
+                f"Step {self.steps[i]:g} (95 % interval [{low:g}, {high:g})):"
+                f" {_SENTENCE[self.kind[i]]}{where}{sure}{why}."
             )
         lines.extend(self.not_tested[:3])
         if len(self.not_tested) > 3:

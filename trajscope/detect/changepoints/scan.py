@@ -1,23 +1,24 @@
 """Where a level or a slope breaks: contrasts at all positions and scales, checked against smooth curves.
 
-At scale ``m`` (rows on each side; a grid of ratio ``sqrt 2``) and position ``s`` two least-squares coefficients are formed on
-``y[s-m : s+m]``: the step at ``s`` beside a line, ``J1``, and the kink at ``s`` beside a line, ``K1``. A window that would reach
-over a known change or an end of the series is cut there, down to a quarter of ``m`` on that side; on the left it is cut before it
-comes close to where the regime began (`scan_scales`, onset), for there a relaxation is as curved as one likes. The noise of a contrast is
-known from the autocorrelation and the local scale (`noise`), and where a scale holds enough independent windows it is also
-measured, as the MAD over positions; the larger counts. So periodic waves and long memory raise the bar instead of alarms.
+At scale ``m`` (rows on each side; a grid of ratio ``sqrt 2``) and position ``s`` two least-squares coefficients are
+formed on ``y[s-m : s+m]``: the step at ``s`` beside a line, ``J1``, and the kink at ``s`` beside a line, ``K1``. A
+window that would reach over a known change or an end of the series is cut there, down to a quarter of ``m`` on that
+side; on the left it is cut before it comes close to where the regime began (`scan_scales`, onset), for there a
+relaxation is as curved as one likes. The noise of a contrast is known from the autocorrelation and the local scale
+(`noise`), and where a scale holds enough independent windows it is also measured, as the MAD over positions; the
+larger counts. So periodic waves and long memory raise the bar instead of alarms.
 
-A line is not what a training curve is. A smooth curve ``f`` also moves ``J1`` (by ``m^3 f'''``) and ``K1`` (by ``m f''``), so each
-must be confirmed by what a smooth curve cannot fake:
+A line is not what a training curve is. A smooth curve ``f`` also moves ``J1`` (by ``m^3 f'''``) and ``K1`` (by ``m
+f''``), so each must be confirmed by what a smooth curve cannot fake:
 
-* ``J3``: the step beside a cubic, at the same scale and at half of it. A step has the same ``J3`` at both, a curve has
-  ``m^5`` times its fifth derivative: 1/32 of it at half the scale.
-* ``K2``: the kink beside a parabola, same sign as ``K1``, again at both scales (1 against 1/8). A completely monotone curve
-  (sums of decaying exponentials, power laws: derivatives of alternating sign) has a ``K2`` of the opposite sign, since a kink
-  has a negative and such a curve a positive fourth Legendre coefficient.
+* ``J3``: the step beside a cubic, at the same scale and at half of it. A step has the same ``J3`` at both, a curve
+  has ``m^5`` times its fifth derivative: 1/32 of it at half the scale.
+* ``K2``: the kink beside a parabola, same sign as ``K1``, again at both scales (1 against 1/8). A completely
+  monotone curve (sums of decaying exponentials, power laws: derivatives of alternating sign) has a ``K2`` of the
+  opposite sign, since a kink has a negative and such a curve a positive fourth Legendre coefficient.
 
-``p(z) = min(1, c (n/m) z phi(z))``, the tail of the maximum of a locally linear Gaussian process over the positions of one scale
-(Pickands 1969 for the form), Bonferroni over scales and kinds.
+``p(z) = min(1, c (n/m) z phi(z))``, the tail of the maximum of a locally linear Gaussian process over the positions
+of one scale (Pickands 1969 for the form), Bonferroni over scales and kinds.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ __all__ = [
     "Candidate",
     "Level",
     "Limits",
-    "maximum_p_value",
     "contrasts",
+    "maximum_p_value",
     "n_scales",
     "positions",
     "scales",
@@ -95,8 +96,9 @@ def _searching(left: int, right: int, width: int) -> Floats:
 def _confirming(left: int, right: int, width: int) -> Floats:
     """``J3`` and ``K2`` at the scale and at half of it: ``(width, 4)``.
 
-    A cubic beside the step and a parabola beside the kink in an even window; in a cut one the next degree leaks into the
-    contrast and is projected out too (in an even window it is orthogonal, so the same degrees serve for both).
+    A cubic beside the step and a parabola beside the kink in an even window; in a cut one the next degree leaks
+    into the contrast and is projected out too (in an even window it is orthogonal, so the same degrees serve for
+    both).
     """
     out = np.zeros((width, 4))
     inner = (max(left // 2, 3), max(right // 2, 3))
@@ -235,17 +237,18 @@ def scan_scales(
         Rows of known changes; windows are cut there. Rows sent into the generator after a scale are added.
     limits : mapping of {"level", "slope"} to Limits
     onset : float
-        A window at ``s`` reaches back at most ``onset (s - a)`` and forward at most ``2 (s - a)``, ``a`` the first row of the
-        regime: a power law is self-similar, and so close to its beginning as curved as one likes. 1 switches it off.
+        A window at ``s`` reaches back at most ``onset (s - a)`` and forward at most ``2 (s - a)``, ``a`` the first
+        row of the regime: a power law is self-similar, and so close to its beginning as curved as one likes. 1
+        switches it off.
     min_windows : int
         Fewest independent windows for the noise of a scale to be measured as the MAD over positions.
     """
     n = y.shape[0]
     edges = sorted({0, n, *known})
-    level = Level(y - np.median(y), np.square(noise.sd), noise.autocorrelation, 1)
+    rows = Level(y - np.median(y), np.square(noise.sd), noise.autocorrelation, 1)
     carried = np.ones(2)
     carried_confirm = np.ones(4)
-    for level, cells in scales(level):
+    for level, cells in scales(rows):
         q, half = level.q, cells * level.q
         start, left, right, even = positions(level, cells, edges, onset)
         z = contrasts(level, cells, start, left, right, even)
@@ -284,8 +287,8 @@ def _confirmed(contrast: Floats, raw: Floats, checks: Floats, kind: str, limit: 
 def _peaks(z: Floats, place: Ints, cells: int, limit: float, *, interior: bool) -> Ints:
     """Windows beyond `limit` that are the largest within one scale on both sides.
 
-    A smooth curve of large amplitude has ``K1`` beyond any limit everywhere; a kink is an interior maximum of it, so with
-    `interior` a maximum at the border of what could be searched does not count.
+    A smooth curve of large amplitude has ``K1`` beyond any limit everywhere; a kink is an interior maximum of it,
+    so with `interior` a maximum at the border of what could be searched does not count.
     """
     size = np.abs(z)
     if size.size == 0 or size.max() <= limit:

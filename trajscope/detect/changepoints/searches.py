@@ -1,7 +1,7 @@
 """The searches of ruptures by name, with the user's penalty.
 
-Kept for comparison with published work: they know neither memory nor trends, have no error rate, and their penalty is the caller's.
-Exact where ruptures can be (``jump=1``; its default of 5 makes an exact search inexact).
+Kept for comparison with published work: they know neither memory nor trends, have no error rate, and their penalty
+is the caller's. Exact where ruptures can be (``jump=1``; its default of 5 makes an exact search inexact).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def search(
         Finite values.
     method : {"pelt", "binseg", "window", "bottomup", "kernel"}
     penalty : float or None
-        None: ``2 C s^2 log n`` with ``s`` from the MAD of differences (right for independent normal noise only); for "kernel" with its
-        bounded rbf kernel ``log n``.
+        None: ``2 C s^2 log n`` with ``s`` from the MAD of differences (right for independent normal noise only);
+        for "kernel" with its bounded rbf kernel ``log n``.
     model : str, optional
         Cost model of ruptures; "l2" (kernel: "rbf") unless given.
 

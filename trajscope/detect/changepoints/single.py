@@ -1,11 +1,12 @@
 """All changes of one channel: narrowest first, then again with what was found taken out of the noise.
 
-A pass visits the scales from narrow to wide and accepts what passes; windows that hold an accepted change are left out from then
-on. The noise of the first pass is contaminated by the changes themselves, towards too much noise, so after each pass the located
-changes are subtracted, the noise is estimated again and the pass repeated until it finds nothing new.
+A pass visits the scales from narrow to wide and accepts what passes; windows that hold an accepted change are left
+out from then on. The noise of the first pass is contaminated by the changes themselves, towards too much noise, so
+after each pass the located changes are subtracted, the noise is estimated again and the pass repeated until it
+finds nothing new.
 
-Changes of variance are steps of ``log(|e| / s + 0.5)``, ``e`` the innovations of the series without its located changes: the logarithm
-turns a factor into a step, the 0.5 keeps the logarithm's left tail short.
+Changes of variance are steps of ``log(|e| / s + 0.5)``, ``e`` the innovations of the series without its located
+changes: the logarithm turns a factor into a step, the 0.5 keeps the logarithm's left tail short.
 """
 
 from __future__ import annotations
@@ -44,15 +45,18 @@ class Settings:
     exact_below : int
         Shorter segments must also pass a permutation test, exact for exchangeable noise.
     step_lead, kink_lead, bent : float
-        Margins of `kinks`: twice the log likelihood ratio over the best smooth shape, tilt or curvature of a side in sd.
+        Margins of `kinks`: twice the log likelihood ratio over the best smooth shape, tilt or curvature of a side
+        in sd.
     passes : int
         Most passes over the scales.
     lenient_passes, lenient_alpha, lenient_confirm, lenient_half
         The passes whose finds serve the noise estimate only.
     log_offset : float
-        In ``log(|e| / s + offset)``; 0.5 has 96 % of the information of the best offset for normal and for t(3) innovations.
+        In ``log(|e| / s + offset)``; 0.5 has 96 % of the information of the best offset for normal and for t(3)
+        innovations.
     steep_rows, steep
-        A row is not used for changes of variance where the running median over so many rows moves by more than so many sd.
+        A row is not used for changes of variance where the running median over so many rows moves by more than so
+        many sd.
     """
 
     confirm: float = 2.7
@@ -112,7 +116,7 @@ class ChannelScan:
 
 
 def subtract_changes(y: Floats, changes: list[Change]) -> Floats:
-    """The series without its located steps and kinks (for the log innovation a change of variance is a step): ``(n,)``."""
+    """The series without its located steps and kinks (a change of variance is a step of the log innovation)."""
     steps = np.zeros(y.shape[0] + 1)
     bends = np.zeros(y.shape[0] + 1)
     for change in changes:
@@ -240,7 +244,8 @@ def scan_channel(
         Share of `alpha` for each kind looked for: level, slope, variance; sums to at most 1.
     settings : Settings, optional
     steps : ndarray, (n,), optional
-        Positions of the rows. Where they are uneven, a change must also hold beside a curve of the steps (`holds_in_steps`).
+        Positions of the rows. Where they are uneven, a change must also hold beside a curve of the steps
+        (`holds_in_steps`).
     rng : Generator, optional
         For the permutation tests of short segments; seed 0 unless given.
     """
@@ -248,13 +253,11 @@ def scan_channel(
     rng = rng or np.random.default_rng(0)
     clipped, spike = clip_spikes(y)
     floor = noise_floor(y)
-    changes, noise = _search(
+    changes, noise, rest = _search(
         clipped, {k: v for k, v in shares.items() if k != "variance"}, alpha, settings, floor, rng, steps
     )
     if "variance" in shares:
-        moved = _variance_changes(
-            subtract_changes(clipped, changes), noise, shares["variance"], alpha, settings, floor, rng
-        )
+        moved = _variance_changes(rest, noise, shares["variance"], alpha, settings, floor, rng)
         moved = [m for m in moved if all(abs(m.row - c.row) > m.half // 2 for c in changes)]
         changes = sorted([*changes, *moved], key=lambda c: c.row)
     return ChannelScan(tuple(changes), noise, np.flatnonzero(spike), min(8, y.shape[0]))
@@ -263,8 +266,9 @@ def scan_channel(
 def holds_in_steps(y: Floats, steps: NDArray[Any], change: Change, noise: Noise, limit: float) -> bool:
     """Whether a change found on the rows is still one on the steps.
 
-    Where rows are not evenly spaced (a gap, a new logging interval) a straight line in the step is bent or broken in the row.
-    There the step or kink is fitted again beside a cubic or a parabola of the step, and must reach `limit` sd.
+    Where rows are not evenly spaced (a gap, a new logging interval) a straight line in the step is bent or broken
+    in the row. There the step or kink is fitted again beside a cubic or a parabola of the step, and must reach
+    `limit` sd.
     """
     reach = max(change.half, 8)
     start, stop = max(change.row - reach, 0), min(change.row + reach, y.shape[0])
@@ -289,7 +293,7 @@ def holds_in_steps(y: Floats, steps: NDArray[Any], change: Change, noise: Noise,
 def _variance_changes(
     y: Floats, noise: Noise, share: float, alpha: float, settings: Settings, floor: float, rng: np.random.Generator
 ) -> list[Change]:
-    """Changes of variance: steps of the log innovation, on the rows where the curve is not too steep to see the noise."""
+    """Changes of variance: steps of the log innovation, on rows where the curve is not too steep to see the noise."""
     e = innovations(y, noise.phi)
     size = min(settings.steep_rows, e.shape[0])
     centre = median_filter(e, size=size, mode="nearest")
@@ -304,7 +308,7 @@ def _variance_changes(
     if rows.shape[0] < settings.least_segment:
         return []
     u = np.log(spread[rows] / scale + settings.log_offset)
-    moved, _ = _search(u, {"variance": share}, alpha, settings, 0.0, rng)
+    moved, _, _ = _search(u, {"variance": share}, alpha, settings, 0.0, rng)
     last = y.shape[0]
     return [
         replace(
@@ -312,10 +316,17 @@ def _variance_changes(
             row=int(rows[m.row]),
             low=int(rows[m.low]),
             high=int(rows[m.high]) if m.high < rows.shape[0] else last,
-            size=float(np.exp(m.size)),
+            size=_factor(spread[rows], [v.row for v in moved], m.row),
         )
         for m in moved
     ]
+
+
+def _factor(spread: Floats, cuts: list[int], row: int) -> float:
+    """Median absolute innovation after over before a change, up to the neighbouring changes."""
+    before = max([0, *[c for c in cuts if c < row]])
+    after = min([spread.shape[0], *[c for c in cuts if c > row]])
+    return float(np.median(spread[row:after]) / max(float(np.median(spread[before:row])), 1e-300))
 
 
 def _search(
@@ -326,12 +337,15 @@ def _search(
     floor: float,
     rng: np.random.Generator,
     steps: NDArray[Any] | None = None,
-) -> tuple[list[Change], Noise]:
-    """Passes until nothing is new; a lenient pass first, whose finds serve the estimate of the noise only."""
+) -> tuple[list[Change], Noise, Floats]:
+    """Changes, noise, and the series without the changes.
+
+    Passes until nothing is new; a lenient pass first, whose finds serve the estimate of the noise only.
+    """
     noise = estimate_noise(y, floor=floor)
     changes: list[Change] = []
     if not shares:
-        return changes, noise
+        return changes, noise, y
     lenient = replace(settings, confirm=settings.lenient_confirm, confirm_half=settings.lenient_half)
     nothing = False
     for _ in range(settings.lenient_passes):
@@ -343,15 +357,18 @@ def _search(
         noise = estimate_noise(subtract_changes(y, provisional), floor=floor)
         if noise.level > 0.9 * before:  # the changes had not passed for noise
             break
+    uneven: list[Change] = []  # breaks of the rows that the steps explain: cut and subtracted, never reported
     for _ in range(settings.passes):
-        new = [] if nothing else _one_pass(y, noise, changes, shares, settings, alpha)
+        known = sorted([*changes, *uneven], key=lambda c: c.row)
+        new = [] if nothing else _one_pass(y, noise, known, shares, settings, alpha)
         nothing = False
         if not new:
-            new = _segment_breaks(y, noise, changes, shares, alpha, settings, rng)
-        if steps is not None:
-            new = [c for c in new if holds_in_steps(y, steps, c, noise, settings.confirm)]
+            new = _segment_breaks(y, noise, known, shares, alpha, settings, rng)
         if not new:
             break
-        changes = sorted([*changes, *new], key=lambda c: c.row)
-        noise = estimate_noise(subtract_changes(y, changes), floor=floor)
-    return changes, noise
+        for change in new:
+            real = steps is None or holds_in_steps(y, steps, change, noise, settings.confirm)
+            (changes if real else uneven).append(change)
+        noise = estimate_noise(subtract_changes(y, [*changes, *uneven]), floor=floor)
+    changes.sort(key=lambda c: c.row)
+    return changes, noise, subtract_changes(y, [*changes, *uneven])
