@@ -34,7 +34,7 @@ CALL = {
     "read_run": "n = r.read_run(PATH).n_points",
     "plain": "n = sum(s.steps.size for s in walk.decode(PATH, compiled=False).series.values())",
     "accumulator": "e = EventAccumulator(str(PATH), size_guidance={'scalars': 0, 'tensors': 0}); e.Reload();"
-    "t = e.Tags(); n = sum(len(e.Scalars(k)) for k in t['scalars']) + sum(len(e.Tensors(k)) for k in t['tensors'])",
+    "g = e.Tags(); n = sum(len(e.Scalars(k)) for k in g['scalars']) + sum(len(e.Tensors(k)) for k in g['tensors'])",
 }
 FRAME = """
 import time
@@ -58,7 +58,7 @@ def files(directory: Path, points: int) -> dict[str, Path]:
     found = {}
     kinds = {
         "one": lambda: (scalar(TAGS[i % 10], 1 / (1 + i), i // 10) for i in range(points)),
-        "ten": lambda: (many({t: 1 / (1 + i) for t in TAGS}, i) for i in range(points // 10)),
+        "ten": lambda: (many(dict.fromkeys(TAGS, 1 / (1 + i)), i) for i in range(points // 10)),
         "tensor": lambda: (
             tensor(TAGS[i % 10], i // 10, dtype=1, tensor_content=struct.pack("<f", 1 / (1 + i))) for i in range(points)
         ),
@@ -73,7 +73,7 @@ def measure(who: str, path: Path, small: Path) -> tuple[int, float, float]:
     """Points, CPU seconds and peak memory (MiB above the import baseline) in a fresh process."""
     code = FRAME.format(path=str(path), small=str(small), setup=SETUP[who], call=CALL[who])
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=env)
     n, seconds, memory = done.stdout.split()
     return int(n), float(seconds), int(memory) / 1024
 
