@@ -22,7 +22,9 @@ PUBLIC = {
     "load_dataset",
     "read_run",
     "scan_runs",
+    "simulate",
     "spikes",
+    "testing",
     "x_grad",
     "x_inst",
 }

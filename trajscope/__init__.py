@@ -8,7 +8,7 @@ import lazy_loader as _lazy
 
 __getattr__, __dir__, __all__ = _lazy.attach(
     __name__,
-    submodules=["errors"],
+    submodules=["errors", "simulate", "testing"],
     submod_attrs={
         "audit.run": ["audit"],
         "history.datasets": ["load_dataset"],

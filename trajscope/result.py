@@ -63,9 +63,7 @@ def data_hash(*arrays: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def make_provenance(
-    function: str, parameters: Mapping[str, Any], *arrays: Any, seed: int | None = None
-) -> Provenance:
+def make_provenance(function: str, parameters: Mapping[str, Any], *arrays: Any, seed: int | None = None) -> Provenance:
     """Build a `Provenance` for a call: parameters as given, input arrays hashed, versions looked up."""
     try:
         own = importlib.metadata.version("trajscope")
