@@ -1,7 +1,7 @@
 """trajscope: explain a finished training run from its logs.
 
-Offline only: it reads the logs of finished training runs, builds multichannel time series, and says what happened, when,
-which channel moved first and how sure that is. Every public name is imported when it is first used.
+Offline only: it reads the logs of finished training runs, builds multichannel time series, and says what happened,
+when, which channel moved first and how sure that is. Every public name is imported when it is first used.
 """
 
 import lazy_loader as _lazy
