@@ -24,7 +24,7 @@ TAGS = [
 SETUP = {
     "trajscope": "import trajscope.readers.tensorboard as tb; from trajscope.readers.tensorboard import walk, kernel;"
     "walk.decode(SMALL, compiled=True)",
-    "read_run": "import trajscope.readers as r; from trajscope.readers.tensorboard import walk;"
+    "read_run": "import trajscope.readers as r; r.readers(); from trajscope.readers.tensorboard import walk;"
     "walk.decode(SMALL, compiled=True)",
     "plain": "from trajscope.readers.tensorboard import walk",
     "accumulator": "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator",
