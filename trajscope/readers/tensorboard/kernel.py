@@ -14,7 +14,7 @@ from numba import njit
 
 from trajscope.readers.tensorboard.events import BIG, DTYPES, Kinds, Status
 
-__all__ = ["decode_records", "tag_hash"]
+__all__ = ["decode_records", "scatter", "tag_hash"]
 
 _NEED, _BAD_LENGTH, _FULL, _ODD = Status.NEED, Status.BAD_LENGTH, Status.FULL, Status.ODD
 _OK = -1
@@ -379,3 +379,26 @@ def decode_records(
             n += 1
         pos = start + length + 4
         row += 1
+
+
+@njit(cache=True)
+def scatter(
+    number: Any,
+    bits: Any,
+    step: Any,
+    wall: Any,
+    row: Any,
+    place: Any,
+    to_bits: Any,
+    to_step: Any,
+    to_wall: Any,
+    to_row: Any,
+) -> None:
+    """Put each point at the next free place of its series; ``place`` (of each series) moves on."""
+    for i in range(number.size):
+        at = place[number[i]]
+        place[number[i]] = at + 1
+        to_bits[at] = bits[i]
+        to_step[at] = step[i]
+        to_wall[at] = wall[i]
+        to_row[at] = row[i]

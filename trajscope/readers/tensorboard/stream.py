@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ class Window:
     """
 
     def __init__(self, path: Path) -> None:
-        self._stream: BinaryIO = path.open("rb")
+        self._stream = path.open("rb")
         self.size = path.stat().st_size
         self.compressed = self._stream.read(2) == GZIP_MAGIC
         self._stream.seek(0)
@@ -75,11 +74,14 @@ class Window:
         self.base += keep
         self.end = held
         while self.end < self.data.size and not self.exhausted:
-            piece = self._read(self.data.size - self.end)
-            if not piece:
-                self.exhausted = True
-            self.data[self.end : self.end + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-            self.end += len(piece)
+            if self._inflate is None:
+                count = self._stream.readinto(memoryview(self.data)[self.end :])
+            else:
+                piece = self._unfold(self._inflate, self.data.size - self.end)
+                count = len(piece)
+                self.data[self.end : self.end + count] = np.frombuffer(piece, dtype=np.uint8)
+            self.exhausted = not count
+            self.end += count
         return self.end > held
 
     def skip_to(self, pos: int) -> None:
@@ -95,28 +97,27 @@ class Window:
         self.end = 0
         self.more(0, 0)
 
-    def _read(self, size: int) -> bytes:
-        if self._inflate is None:
-            return self._stream.read(size)
+    def _unfold(self, inflate: zlib._Decompress, size: int) -> bytes:
+        """Up to ``size`` more bytes of a compressed file; none at its end."""
         while True:
             if self.base + self.end > self._limit:
                 self.trouble = "limit"
                 return b""
-            pending = self._inflate.unconsumed_tail
-            if self._inflate.eof:
+            pending = inflate.unconsumed_tail
+            if inflate.eof:
                 # Members of a gzip file follow each other.
-                pending = self._inflate.unused_data or self._stream.read(CHUNK)
+                pending = inflate.unused_data or self._stream.read(CHUNK)
                 if not pending.strip(b"\0"):
                     return b""
-                self._inflate = zlib.decompressobj(31)
+                inflate = self._inflate = zlib.decompressobj(31)
             try:
-                piece = self._inflate.decompress(pending or self._stream.read(CHUNK), min(size, CHUNK))
+                piece = inflate.decompress(pending or self._stream.read(CHUNK), min(size, CHUNK))
             except zlib.error:
                 self.trouble = "damaged"
                 return b""
             if piece:
                 return piece
-            if not self._inflate.eof and not self._inflate.unconsumed_tail:
+            if not inflate.eof and not inflate.unconsumed_tail:
                 here = self._stream.tell()
                 if not self._stream.read(1):
                     self.trouble = "truncated"

@@ -124,13 +124,14 @@ def decode(path: Path, wants: Callable[[str], bool] = lambda name: True, *, comp
     registry, found = Registry(wants), Findings()
     window = Window(path)
     try:
-        walk = _Walk(window, _decoder(registry, found, window.size, compiled), found)
+        decoder = _decoder(registry, found, window.size, compiled)
+        walk = _Walk(window, decoder, found)
         walk.run()
     finally:
         window.close()
     result = Decoded({}, found, registry, window.size, walk.row, walk.resyncs, walk.tail, walk.oversized, walk.framed)
     result.trouble = window.trouble
-    _sort(walk.columns, registry, result)
+    _sort(walk.columns, registry, result, not isinstance(decoder, PythonDecoder))
     return result
 
 
@@ -364,22 +365,21 @@ def _open_fields(head: bytes, pos: int, end: int) -> Iterator[tuple[int, int, in
             pos = item[3]
 
 
-def _sort(columns: list[tuple[NDArray[Any], ...]], registry: Registry, result: Decoded) -> None:
-    """Points of all series, in the order written, cut into channels; column by column to stay small."""
+def _sort(columns: list[tuple[NDArray[Any], ...]], registry: Registry, result: Decoded, compiled: bool) -> None:
+    """Points of all series, in the order written, cut into channels; part by part to stay small."""
     if not columns:
         return
-    numbers = np.concatenate([c[0] for c in columns])
-    narrow = numbers.astype(np.uint16) if len(registry.names) < 1 << 16 else numbers  # numpy sorts 16 bits by radix
-    order = np.argsort(narrow, kind="stable")
-    counts = np.bincount(numbers, minlength=len(registry.names))
+    scatter: Callable[..., None] = _scatter
+    if compiled:
+        from trajscope.readers.tensorboard import kernel
+
+        scatter = kernel.scatter
+    counts = np.sum([np.bincount(part[0], minlength=len(registry.names)) for part in columns], axis=0)
     ends = np.cumsum(counts)
-    del numbers, narrow
-    sorted_columns = []
-    rest = [list(c[1:]) for c in columns]
-    columns.clear()
-    for _ in range(4):  # popping frees each part before the next column grows
-        sorted_columns.append(np.concatenate([c.pop(0) for c in rest])[order])  # noqa: PERF401
-    del order
+    sorted_columns = tuple(np.empty(int(ends[-1]), dtype=column.dtype) for column in columns[0][1:])
+    place = ends - counts
+    while columns:
+        scatter(*columns.pop(0), place, *sorted_columns)
     bits, step, wall, row = sorted_columns
     parts: dict[str, list[tuple[int, Series]]] = {}
     for number in np.flatnonzero(counts).tolist():
@@ -395,6 +395,18 @@ def _sort(columns: list[tuple[NDArray[Any], ...]], registry: Registry, result: D
         else:
             result.mixed.append(name)
             result.series[name] = _interleave([s for _, s in found])
+
+
+def _scatter(number: NDArray[np.int32], *columns: NDArray[Any]) -> None:
+    """`trajscope.readers.tensorboard.kernel.scatter` without a compiler."""
+    place, sources, targets = columns[4], columns[:4], columns[5:]
+    order = np.argsort(number, kind="stable")
+    counts = np.bincount(number, minlength=place.size)
+    target = np.empty(number.size, dtype=np.int64)
+    target[order] = np.arange(number.size) + np.repeat(place - np.cumsum(counts) + counts, counts)
+    for source, column in zip(sources, targets, strict=True):
+        column[target] = source
+    place += counts
 
 
 def _interleave(parts: list[Series]) -> Series:
