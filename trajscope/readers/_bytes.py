@@ -10,6 +10,7 @@ import codecs
 from pathlib import Path
 
 from trajscope.history import Problem
+from trajscope.readers._gzip import read_bytes
 
 __all__ = ["clean_bytes", "head_text", "load_text"]
 
@@ -23,8 +24,10 @@ _BOMS = (
 
 
 def load_text(path: Path, label: str) -> tuple[bytes, list[Problem]]:
-    """Read a text file as UTF-8 bytes without byte order mark and zero bytes, with what had to be repaired."""
-    return clean_bytes(path.read_bytes(), label)
+    """Read a text file (perhaps a ``.gz``) as UTF-8 bytes without mark and zero bytes, with what had to be repaired."""
+    raw, problems = read_bytes(path, label)
+    data, repairs = clean_bytes(raw, label)
+    return data, [*problems, *repairs]
 
 
 def clean_bytes(raw: bytes, label: str = "") -> tuple[bytes, list[Problem]]:

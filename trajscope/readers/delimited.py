@@ -27,6 +27,7 @@ from trajscope.history import Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import Dialect, parse_delimited, sniff, split_line
+from trajscope.readers._gzip import plain_head, plain_path, read_head
 from trajscope.readers._merge import select_rows, work_in
 from trajscope.readers._table import Column, Table, looks_like_log, normal_name, table_source
 from trajscope.readers._yaml import parse_yaml
@@ -53,7 +54,8 @@ class Delimited(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """CSV and TSV by their names; other text where a header and numbers under it show a table."""
-        suffix = path.suffix.lower()
+        suffix = plain_path(path).suffix.lower()
+        head = plain_head(path, head) if suffix in (*_SUFFIXES, *_TEXT_SUFFIXES) else head
         if suffix in _SUFFIXES:
             return not head.strip(b"\0") or bool(head_text(head))
         if suffix not in _TEXT_SUFFIXES or not head:
@@ -75,8 +77,7 @@ class Delimited(Reader):
 
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
         """None for a data set that was not named; the runs of a long table; else one."""
-        with files[0].open("rb") as stream:
-            head = stream.read(HEAD_BYTES)
+        head = read_head(files[0], HEAD_BYTES)
         if not head.strip(b"\0 \r\n"):
             return [""]
         dialect = sniff(head_text(head))
@@ -97,7 +98,7 @@ class Delimited(Reader):
         if tag:
             source = _long(table, file, key, options)
         elif [normal_name(n) for n in names] == ["wall_time", "step", "value"]:
-            source = _web_export(table, file, files[0].stem, options)
+            source = _web_export(table, file, plain_path(files[0]).stem, options)
         else:
             source = self._wide(table, file, options)
         for other in files[1:]:

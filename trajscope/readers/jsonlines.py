@@ -22,6 +22,7 @@ import numpy as np
 
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import head_text, load_text
+from trajscope.readers._gzip import plain_head, plain_path, read_head
 from trajscope.readers._jsonlines import Records, fast_table, parse_records, records_table
 from trajscope.readers._table import Column, Table, looks_like_log, table_source
 from trajscope.readers._walltime import iso_time
@@ -50,9 +51,11 @@ class JsonLines(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """Text whose first record has the keys of a log."""
-        suffix = path.suffix.lower()
-        if suffix not in _SUFFIXES or any(fnmatch.fnmatch(path.name, p) for p in _SETTINGS):
+        plain = plain_path(path)
+        suffix = plain.suffix.lower()
+        if suffix not in _SUFFIXES or any(fnmatch.fnmatch(plain.name, p) for p in _SETTINGS):
             return False
+        head = plain_head(path, head)
         text = head_text(head)
         if suffix in (".jsonl", ".ndjson"):
             return not head or "{" in text
@@ -93,7 +96,7 @@ class JsonLines(Reader):
         names = [c.name for c in table.columns]
         source = table_source(table, file, step=options.step)
         if names == ["wall_time", "step", "value"]:
-            tag = re.sub(r"\A(?:run-.*?-)?tag-", "", path.stem)
+            tag = re.sub(r"\A(?:run-.*?-)?tag-", "", plain_path(path).stem)
             source.series = dict(zip([tag], source.series.values(), strict=False))
             source.sampled = "TensorBoard's web export keeps at most 1,000 points a channel"
         source.series = {n: s for n, s in source.series.items() if options.wants(n)}
@@ -102,8 +105,7 @@ class JsonLines(Reader):
 
 
 def _head(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read(4096)
+    return read_head(path, HEAD_BYTES)
 
 
 def read_json_table(data: bytes, file: str) -> tuple[Table, dict[str, Any]]:

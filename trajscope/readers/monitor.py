@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from trajscope.history import Problem, Series, Source
 from trajscope.readers._bytes import load_text
 from trajscope.readers._csvparse import parse_delimited
+from trajscope.readers._gzip import plain_head, plain_path, read_head
 from trajscope.readers._table import Table, exact_steps
 from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions
 
@@ -37,7 +38,9 @@ class Monitor(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """A first line of JSON after ``#``, then a header that begins with r, l and t in any order."""
-        if not path.name.lower().endswith(("monitor.csv", "monitor.json.csv")) and not head.startswith(b"#{"):
+        named = plain_path(path).name.lower().endswith(("monitor.csv", "monitor.json.csv"))
+        head = plain_head(path, head) if named else head
+        if not named and not head.startswith(b"#{"):
             return False
         lines = head.lstrip(b"\xef\xbb\xbf").split(b"\n")
         start = 1 if lines[0].startswith(b"#") else 0
@@ -148,8 +151,7 @@ def _header(head: bytes) -> dict[str, Any]:
 
 
 def _started(path: Path) -> float | None:
-    with path.open("rb") as stream:
-        start = _header(stream.read(HEAD_BYTES)).get("t_start")
+    start = _header(read_head(path, HEAD_BYTES)).get("t_start")
     return float(start) if isinstance(start, int | float) else None
 
 

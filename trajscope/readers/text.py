@@ -20,6 +20,7 @@ import numpy as np
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
+from trajscope.readers._gzip import plain_head, plain_path, read_head
 from trajscope.readers._jsonlines import Records, records_table
 from trajscope.readers._table import Column, table_source
 from trajscope.readers._textlines import Line, read_line
@@ -30,6 +31,8 @@ __all__ = ["READER", "TextLog"]
 
 _SUFFIXES = (".log", ".txt", ".out", ".err", ".stdout", "")
 _TAIL = 32768
+#: Bytes of a compressed file that are unfolded to see whether it is a log.
+_LOOK = 1 << 20
 
 
 class TextLog(Reader):
@@ -41,16 +44,9 @@ class TextLog(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """Text in whose beginning or end at least two lines name a step and a value."""
-        if path.suffix.lower() not in _SUFFIXES or not head or not head_text(head):
+        if plain_path(path).suffix.lower() not in _SUFFIXES or not head or not head_text(plain_head(path, head)):
             return False
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            first = stream.read(_TAIL)
-            last = b""
-            if size > _TAIL:
-                stream.seek(max(_TAIL, size - _TAIL))
-                last = stream.read(_TAIL)
-        for part in (last, first):
+        for part in _ends(path):
             lines = part.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
             if _speaks(lines):
                 return True
@@ -75,6 +71,21 @@ class TextLog(Reader):
             sentence = f"{passed} other lines (text, code, progress) were passed over"
             source.problems.append(Problem("other-lines", "info", sentence, file, count=passed))
         return [source]
+
+
+def _ends(path: Path) -> tuple[bytes, bytes]:
+    """The end of a file and its beginning; of a compressed one the end of what a look unfolds."""
+    if path.suffix.lower() == ".gz":
+        start = read_head(path, _LOOK)
+        return start[_TAIL:][-_TAIL:], start[:_TAIL]
+    size = path.stat().st_size
+    with path.open("rb") as stream:
+        first = stream.read(_TAIL)
+        last = b""
+        if size > _TAIL:
+            stream.seek(max(_TAIL, size - _TAIL))
+            last = stream.read(_TAIL)
+    return last, first
 
 
 def _speaks(lines: Sequence[str]) -> bool:
