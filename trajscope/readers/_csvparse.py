@@ -390,8 +390,11 @@ def _rows(
                 Problem("half-line", "info", "The last line is half written and was left out", file, f"line {at + 1}")
             )
             continue
+        targets = place
         if len(cells) < len(place):
-            short.append(at + 1)
+            targets = _without_evaluation(names, len(cells)) or place
+            if targets is place:
+                short.append(at + 1)
         elif len(cells) > len(place):
             surplus = cells[len(place) :]
             if any(surplus):
@@ -399,17 +402,23 @@ def _rows(
             else:
                 cells = cells[: len(place)]
         row = [""] * width
-        for position, cell in zip(place, cells, strict=False):
+        for position, cell in zip(targets, cells, strict=False):
             row[position] = cell
         rows.append((at + 1, row))
     rows, names = _surplus(rows, names, long, problems, file)
     for code, severity, found, sentence in (
         ("repeated-header", "info", repeated, "header lines repeat inside the file; a new session begins at each"),
-        ("ragged-row", "warning", short, "rows have fewer cells than the header; the missing ones are empty"),
+        ("ragged-row", "warning", short, "rows have fewer cells than the header; the last are taken as empty"),
     ):
         if found:
             problems.append(Problem(code, severity, f"{len(found)} {sentence}", file, f"line {found[0]}", len(found)))
     return rows, problems, marks, names, grown
+
+
+def _without_evaluation(names: list[str], size: int) -> list[int]:
+    """Columns of a row that timm wrote without evaluation (it leaves those cells out); empty for any other row."""
+    kept = [i for i, n in enumerate(names) if not n.startswith("eval_")]
+    return kept if names[:1] == ["epoch"] and len(kept) == size and any(n.startswith("train_") for n in names) else []
 
 
 def _cells_of(lines: list[str], at: int, delimiter: str, width: int) -> tuple[list[str], int]:
