@@ -142,10 +142,10 @@ class TestSiblings:
         assert set(found(tmp_path)) == {"eval", "train"}, why
 
     def test_a_third_directory_does_not_break_the_pair(self, tmp_path):
-        log(tmp_path / "train")
-        log(tmp_path / "val")
-        log(tmp_path / "test", "score", wall=1.9e9)
-        assert set(found(tmp_path / "..", format="tensorboard")) >= {tmp_path.name, f"{tmp_path.name}/test"}
+        log(tmp_path / "run" / "train")
+        log(tmp_path / "run" / "val")
+        log(tmp_path / "run" / "test", "score", wall=1.9e9)
+        assert found(tmp_path) == {"run": ["train/loss", "val/loss"], "run/test": ["score"]}
 
     def test_what_else_lies_in_them_is_not_lost(self, tmp_path):
         log(tmp_path / "train")

@@ -75,7 +75,7 @@ class Window:
         self.end = held
         while self.end < self.data.size and not self.exhausted:
             if self._inflate is None:
-                count = self._stream.readinto(memoryview(self.data)[self.end :])
+                count = self._stream.readinto(self.data.data[self.end :])
             else:
                 piece = self._unfold(self._inflate, self.data.size - self.end)
                 count = len(piece)
