@@ -98,7 +98,7 @@ def real_jumps(runs: dict[str, tuple[np.ndarray, np.ndarray]]) -> set[int]:
     seen: dict[int, list[float]] = {}
     for steps, x in runs.values():
         y = np.log(x)
-        m, d = trailing_median_mad(y, 20, min_count=5)
+        m, _ = trailing_median_mad(y, 20, min_count=5)
         s = 1.4826 * trailing_median_mad(y - m, 200, min_count=20)[1]
         for step, z in zip(steps.tolist(), ((y - m) / s).tolist(), strict=True):
             seen.setdefault(step, []).append(z)

@@ -216,7 +216,7 @@ class TestFaults:
         path = log(tmp_path)
         [run] = scan_runs(tmp_path)
         path.unlink()
-        with pytest.raises(ReadError, match="tfevents.*: cannot be read: No such file"):
+        with pytest.raises(ReadError, match=r"tfevents.*: cannot be read: No such file"):
             _ = run.channels
 
 
