@@ -32,6 +32,8 @@ _COMMA_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\Z")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?\Z")
 _HUGE_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
 _MAX_QUOTED_LINES = 500
+#: Bytes parsed at a time: what stays in the cache. A longer row sends the file to the patient path.
+_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -221,7 +223,7 @@ def _fast(data: bytes, file: str, dialect: Dialect) -> Table | None:
     try:
         found = pc.read_csv(
             pa.BufferReader(pa.py_buffer(body)),
-            read_options=pc.ReadOptions(use_threads=False, column_names=keys, block_size=min(len(body) + 16, 2**30)),
+            read_options=pc.ReadOptions(use_threads=False, column_names=keys, block_size=_BLOCK),
             parse_options=pc.ParseOptions(
                 delimiter=dialect.delimiter, newlines_in_values=quotes, invalid_row_handler=note
             ),
