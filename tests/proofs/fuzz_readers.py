@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import re
 import resource
 import shutil
 import signal

@@ -125,7 +125,7 @@ class TestSuite:
             (on_sources(fragile), "reading ended in KeyError"),
             (spoiled("can_read", lambda *_: "yes"), "True or False"),
             (spoiled("can_read", lambda *_: False), "refuses the sample"),
-            (spoiled("group", lambda reader, groups, files: []), "exactly one run"),
+            (spoiled("group", lambda reader, groups, files: groups * 2), "no file into two runs"),
             (spoiled("keys", lambda *_: ["x", "x"]), "distinct"),
             (type("Nameless", (Good,), {"title": ""})(), "title"),
             (type("Loud", (Good,), {"name": "TOY log"})(), "kebab-case"),

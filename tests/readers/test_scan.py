@@ -103,7 +103,7 @@ class TestWalk:
     def test_several_runs_must_be_told_apart(self, tmp_path):
         log(tmp_path / "a")
         log(tmp_path / "b")
-        with pytest.raises(SeveralRuns, match="holds 2 runs \\(a, b\\)"):
+        with pytest.raises(SeveralRuns, match=r"holds 2 runs \(a, b\)"):
             read_run(tmp_path)
         assert read_run(tmp_path, run="b").id == "b"
         with pytest.raises(InputError, match="holds no run 'c'"):
@@ -209,7 +209,7 @@ class TestFaults:
         log(tmp_path / "good")
         runs = {r.id: r for r in scan_runs(tmp_path)}
         assert runs["good"].n_points == 10
-        with pytest.raises(ReadError, match="the broken reader failed \\(ZeroDivisionError"):
+        with pytest.raises(ReadError, match=r"the broken reader failed \(ZeroDivisionError"):
             _ = runs["x.broken"].channels
 
     def test_a_file_that_is_gone_when_it_is_read(self, tmp_path):

@@ -99,8 +99,10 @@ class _Watched(Reader):
 
     def group(self, files: Sequence[Path]) -> list[list[Path]]:
         groups = self._reader.group(files)
-        flat = sorted(f for g in groups for f in g)
-        _demand(flat == sorted(files), f"group() must put every file into exactly one run, got {groups} for {files}")
+        flat = [f for g in groups for f in g]
+        distinct = len(set(flat)) == len(flat) and set(flat) <= set(files)
+        _demand(distinct, f"group() must put no file into two runs and add none, got {groups} for {files}")
+        _demand(all(groups), "group() must not deliver a run without files")
         return groups
 
     def trees(self, directory: Path, files: Sequence[Path], directories: Sequence[Path]) -> list[Tree]:
