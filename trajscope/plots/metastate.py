@@ -20,6 +20,7 @@ __all__ = ["LoadingsData", "draw", "figure_data", "plot"]
 _MARKS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 _ORDER = ["blue", "vermilion", "green", "purple", "orange", "sky", "black", "grey"]
 MOST_COMPONENTS = len(_MARKS)
+_LONG_NAME = 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,12 @@ def figure_data(estimator: MetaState) -> LoadingsData:
         title += ": no common component"
     elif estimator.n_components_ > k:
         title += f": first {k} of {estimator.n_components_} components"
-    return LoadingsData([literal(names[i]) for i in order], loadings[order], labels, title)
+    return LoadingsData([literal(names[i], 28) for i in order], loadings[order], labels, title)
+
+
+def legend_columns(data: LoadingsData) -> int:
+    """Two columns, one where long names leave the axes narrow."""
+    return 1 if max(map(len, data.channels)) > _LONG_NAME else 2
 
 
 def draw(ax: Axes, data: LoadingsData) -> Axes:
@@ -76,10 +82,21 @@ def draw(ax: Axes, data: LoadingsData) -> Axes:
             label=data.labels[j],
         )
     ax.set_yticks(rows, data.channels)
+    ax.set_ylim(-0.6, n - 0.4)
     ax.set_xlabel("loading, standardised units")
-    ax.set_title(data.title, loc="left")
     if k:
-        ax.legend(frameon=False, loc="best")
+        # above the axes: inside, marks of many components leave no room
+        ax.legend(
+            title=data.title,
+            alignment="left",
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=legend_columns(data),
+            frameon=False,
+            borderaxespad=0.0,
+        )
+    else:
+        ax.set_title(data.title, loc="left")
     return ax
 
 
@@ -90,6 +107,6 @@ def plot(estimator: MetaState, ax: Any = None) -> Any:
         if ax is None:
             from matplotlib.figure import Figure
 
-            height = 0.8 + 0.16 * len(data.channels)
+            height = 0.8 + 0.16 * len(data.channels) + 0.13 * -(-len(data.labels) // legend_columns(data))
             ax = Figure(figsize=(COLUMN, height), layout="constrained").subplots()
         return draw(ax, data)

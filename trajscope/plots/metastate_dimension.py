@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,16 +46,19 @@ def figure_data(report: DimensionReport) -> DimensionData:
 
 
 def draw(ax: Axes, data: DimensionData) -> Axes:
-    """Eigenvalues as points, thresholds as a dashed line, rules as text."""
+    """Eigenvalues as points, thresholds as a dashed line, verdict and rules as title."""
+    from matplotlib.ticker import MaxNLocator
+
     rank = np.arange(1, data.eigenvalues.size + 1)
     ax.plot(rank, data.thresholds, "--", color=COLOURS["grey"], label="95 % of rotated channels")
     ax.plot(rank, data.eigenvalues, "o-", color=COLOURS["blue"], markersize=3, label="data")
     ax.set_xlabel("rank")
     ax.set_ylabel("eigenvalue of the correlations")
-    ax.set_ylim(bottom=0)
-    ax.set_title(data.title, loc="left")
-    text = "\n".join(f"{rule}: {n:g}" for rule, n in data.said)
-    ax.text(0.98, 0.6, text, transform=ax.transAxes, ha="right", va="top", fontsize=6)
+    # room for the legend above a flat spectrum
+    ax.set_ylim(0, 1.35 * max(float(np.nanmax(data.eigenvalues)), float(np.nanmax(data.thresholds))))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    said = "; ".join(f"{rule.removeprefix('parallel, ')}: {n:g}" for rule, n in data.said)
+    ax.set_title("\n".join([*textwrap.wrap(data.title, 56), said]), loc="left")
     ax.legend(frameon=False, loc="upper right")
     return ax
 
@@ -66,5 +70,5 @@ def plot(report: DimensionReport, ax: Any = None) -> Any:
         if ax is None:
             from matplotlib.figure import Figure
 
-            ax = Figure(figsize=(COLUMN, 2.2), layout="constrained").subplots()
+            ax = Figure(figsize=(COLUMN, 2.4), layout="constrained").subplots()
         return draw(ax, data)
