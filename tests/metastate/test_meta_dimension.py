@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from metastate_systems import ar, orthonormal, punch, two_state
 from scipy.stats import binom
@@ -244,3 +245,52 @@ def test_alignment_is_a_step_of_its_own() -> None:
         align_states(z, z[:9])
     with pytest.raises(InputError, match="'sign', 'procrustes' or 'linear'"):
         align_states(z, z, kind="affine")
+
+
+def test_alignment_of_what_is_no_matrix() -> None:
+    z = np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.raises(InputError, match="no matrix of numbers"):
+        align_states([["a", "b"]] * 30, z)
+    with pytest.raises(InputError, match="was fitted on 2"):
+        align_states(z, z).apply(np.ones((3, 5)))
+    holed = z.copy()
+    holed[3] = np.inf
+    turned = align_states(holed, z)
+    assert turned.residual < 1e-20
+    assert np.isnan(turned.apply(holed)[3]).all()
+
+
+def test_parallel_analysis_takes_what_fit_takes() -> None:
+    x = two_state(np.random.default_rng(1), 120, p=5)[0]
+    whole = parallel_analysis([x], n_surrogates=39)
+    for other in (x, pd.DataFrame(x), x.astype(object)):
+        np.testing.assert_array_equal(parallel_analysis(other, n_surrogates=39).thresholds, whole.thresholds)
+    with pytest.raises(InputError, match="a name or a callable"):
+        parallel_analysis(x, surrogate=None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="shape"):
+        parallel_analysis([])
+
+
+@pytest.mark.parametrize("what", ["late channel", "empty run", "one row"])
+def test_held_out_rows_of_channels_that_were_not_learnt(what: str) -> None:
+    x = two_state(np.random.default_rng(2), 120, p=5)[0]
+    runs = {"empty run": [x, np.full((30, 5), np.nan)], "one row": [x, x[:1]], "late channel": [x.copy()]}[what]
+    if what == "late channel":
+        runs[0][:100, 2] = np.nan
+    report = dimension(runs, n_surrogates=19, most=2)
+    assert np.isfinite(report.heldout.scores).all()
+    assert np.abs(report.heldout.scores).max() < 1e3
+    with pytest.raises(InputError, match="expected at least 0"):
+        dimension(runs, n_surrogates=19, most=-1)
+
+
+def test_choosing_a_channel_leaves_the_baseline_alone() -> None:
+    x = two_state(np.random.default_rng(3), 200, p=4)[0]
+    collapsed = [x[:80] + 9.0 * (np.arange(80) > 40)[:, None] * [0, 1, 0, 0]]
+    chosen = BestChannel(channel=0).fit(x).choose(collapsed, lambda far: float(far[0][60:].mean()))
+    assert chosen.channel_ == 1
+    direct = BestChannel(channel=1).fit(x)
+    assert chosen.bounds_ == direct.bounds_
+    np.testing.assert_array_equal(chosen.deviation(x).to_numpy(), direct.deviation(x).to_numpy())
+    with pytest.raises(InputError, match="NaN for every channel"):
+        chosen.choose(collapsed, lambda far: float("nan"))

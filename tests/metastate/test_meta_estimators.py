@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from metastate_systems import punch, two_state
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from trajscope.errors import InputError, NotEnoughData
@@ -319,3 +320,59 @@ def test_errors_teach(name: str) -> None:
 def test_wrong_settings(model: type, wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         model(**wrong).fit(data())
+
+
+@EVERY
+def test_masked_and_nullable_cells_are_missing(name: str) -> None:
+    x = data()
+    far = fitted(name, x).deviation(x).to_numpy()
+    masked = np.ma.masked_array(np.nan_to_num(x, nan=1e6), np.isnan(x))
+    nullable = pd.DataFrame(x).astype("Float64").mask(np.isnan(x))
+    for other in (masked, nullable):
+        np.testing.assert_array_equal(fitted(name, other).deviation(other).to_numpy(), far)
+
+
+@EVERY
+def test_a_value_whose_square_overflows_is_cut(name: str) -> None:
+    model = fitted(name)
+    new = data(4, 40, share=0)
+    new[30:] = 1e200
+    far = model.deviation(new)
+    assert not np.isinf(far.to_numpy()).any()
+    measure = "Q" if model.n_components_ == 0 else "D"
+    assert far[measure].iloc[30] > 1e3 * model.bounds_[measure]
+
+
+@EVERY
+def test_nested_lists_of_unequal_length(name: str) -> None:
+    with pytest.raises(InputError, match="rows of equal length"):
+        clone(REGISTRY[name]).fit([[1.0, 2.0], [3.0]])
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (SlowFeatures(1, lag=1.5), "whole numbers"),
+        (SlowFeatures(1, delays=1.0), "whole numbers"),
+        (LinearStateSpace(1, n_starts=1.5), "whole numbers"),
+        (LinearStateSpace(1, max_iter=2.5), "whole numbers"),
+        (LinearStateSpace("held-out"), "'auto' or 'heldout'"),
+        (PCAState(np.array([1, 2])), "whole number or 'auto'"),
+        (BestChannel(1.5), "a whole number or None"),
+    ],
+)
+def test_numbers_have_to_be_whole(model: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        model.fit(data())
+
+
+@pytest.mark.parametrize("name", ["pca trend", "slow trend", "state space trend"])
+def test_runs_in_which_nothing_moves_are_refused(name: str) -> None:
+    x = data(share=0)
+    with pytest.raises(NotEnoughData, match="no channel moves within a run"):
+        clone(REGISTRY[name]).fit([x[2 * i : 2 * i + 2] for i in range(4)])
+
+
+def test_nothing_is_plotted_of_what_is_not_fitted() -> None:
+    with pytest.raises(NotFittedError):
+        PCAState().plot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from metastate_systems import ar, orthonormal, punch, two_state
 from scipy.stats import multivariate_normal
@@ -164,3 +165,14 @@ def test_no_component_where_channels_are_independent() -> None:
     assert np.isnan(model.bounds_["D"])
     np.testing.assert_allclose(far["Q"], (((x - model.mean_) / model.reference_.sd) ** 2).sum(axis=1))
     assert "share nothing" in model.summary()
+
+
+def test_a_fit_forgets_the_stream_and_names_are_kept() -> None:
+    x = np.random.default_rng(5).normal(size=(90, 3))
+    state = PCAState(1, scale="std").partial_fit(x[:30] + 50)
+    state.fit(x)
+    state.partial_fit(x[:60])
+    np.testing.assert_allclose(state.mean_, x[:60].mean(axis=0))
+    state = PCAState(1, scale="std").partial_fit(pd.DataFrame(x, columns=list("abc")))
+    with pytest.raises(InputError, match="select those, in that order"):
+        state.partial_fit(pd.DataFrame(x, columns=list("cba")))

@@ -53,6 +53,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     parallel_: ParallelAnalysis | None
     _memory = False  # True where the state of a row depends on earlier rows
     _robust_level = False
+    _rules = "'auto'"  # what else than a number n_components may be
 
     # ---- fitting
 
@@ -70,7 +71,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         InputError
             Not a real two-dimensional array, runs with different channels, ``n_components`` out of range.
         NotEnoughData
-            Fewer than two rows, or no channel that moves.
+            Fewer than two rows, no channel that moves, or none that moves within a run.
         """
         runs = as_runs(X)
         self._set_channels(runs)
@@ -109,6 +110,11 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         else:
             own = Moments.of(xs)
             covariance, self.centre_ = own.covariance(), np.nan_to_num(own.mean())
+        if not (np.diag(covariance)[used] > 0).any():
+            raise NotEnoughData(
+                f"no channel moves within a run once reference {self.reference_.kind!r} is taken off; longer runs are"
+                " needed."
+            )
         if self._robust_level:
             self.centre_ = np.zeros_like(self.centre_)
         self.n_channels_used_ = int(used.sum())
@@ -145,12 +151,12 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         used = self.reference_.used
         if isinstance(self.n_components, str):
             if self.n_components != "auto":
-                raise InputError(f"n_components is {self.n_components!r}; expected a whole number or 'auto'.")
+                raise InputError(f"n_components is {self.n_components!r}; expected a whole number or {self._rules}.")
             self.parallel_ = parallel_analysis([x[:, used] for x in xs], rng=self.rng)
             return min(self.parallel_.n_components, most)
         k = self.n_components
         if isinstance(k, bool) or not isinstance(k, int | np.integer):
-            raise InputError(f"n_components is {k!r}; expected a whole number or 'auto'.")
+            raise InputError(f"n_components is {k!r}; expected a whole number or {self._rules}.")
         if not 0 <= k <= most:
             raise InputError(
                 f"n_components is {k}; expected 0 to {most}: {self.n_channels_used_} of"
@@ -171,6 +177,11 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _runs_like_fitted(self, X: Any) -> list[RunData]:
         check_is_fitted(self, "n_components_")
         runs = as_runs(X)
+        self._check_channels(runs)
+        return runs
+
+    def _check_channels(self, runs: list[RunData]) -> None:
+        """Refuse runs whose channels are not those of the first fit."""
         p, name = runs[0].x.shape[1], type(self).__name__
         if p != self.n_features_in_:
             raise InputError(f"X has {p} features, but {name} is expecting {self.n_features_in_} features as input.")
@@ -179,7 +190,6 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise InputError(
                 f"X has channels {list(runs[0].names)}, {name} was fitted on {list(own)}; select those, in that order."
             )
-        return runs
 
     def _prepared(self, run: RunData, freeze: bool = True) -> Floats:
         """Standardised rows about the fitted level; a trend reference is held while rows depart (``freeze``)."""
@@ -313,6 +323,7 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def plot(self, ax: Any = None, **options: Any) -> Any:
         """Loadings of every component; returns the axes."""
+        check_is_fitted(self, "n_components_")
         return importlib.import_module("trajscope.plots.metastate").plot(self, ax=ax, **options)
 
     def __sklearn_tags__(self) -> Any:

@@ -4,7 +4,7 @@ known.
 One run is an array (n_steps, n_channels), a DataFrame or a trajectory (anything with ``values`` and ``mask``);
 several runs are a list of those. A cell of a trajectory that was carried forward (mask False) is missing, and so is
 everything that is not finite: an infinite loss is an event, which the audit reports as such, and no number to
-average.
+average. Finite values are cut at +-1e60 (float32 ends at 3e38): squares of quadratic features would overflow.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from trajscope.errors import InputError
@@ -20,6 +21,8 @@ from trajscope.errors import InputError
 __all__ = ["RunData", "as_runs", "is_many"]
 
 Floats = NDArray[np.float64]
+
+_LARGEST = 1e60
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,20 @@ def _one(data: Any, where: str) -> RunData:
         if all(isinstance(c, str) for c in data.columns):
             names = tuple(data.columns)
         steps = np.asarray(data.index) if np.issubdtype(np.asarray(data.index).dtype, np.number) else None
-        data = data.to_numpy()
+        # columns of pandas' own nullable types hold NA, which is no float
+        nullable = any(isinstance(d, pd.api.extensions.ExtensionDtype) for d in data.dtypes)
+        data = data.astype(object).where(data.notna(), np.nan).to_numpy() if nullable else data.to_numpy()
     elif hasattr(data, "tocsr") and hasattr(data, "nnz"):
         raise InputError(f"{where} is a sparse matrix; expected a dense array: sparse data are not supported.")
-    raw = np.asarray(data)
+    elif isinstance(data, np.ma.MaskedArray):
+        mask, data = ~np.ma.getmaskarray(data), data.data
+    try:
+        raw = np.asarray(data)
+    except ValueError as error:  # nested lists of unequal length
+        raise InputError(
+            f"{where} cannot be made one matrix ({error}); expected rows of equal length. Runs of a list have to be"
+            " arrays, DataFrames or trajectories: [np.asarray(run) for run in X]."
+        ) from error
     if np.iscomplexobj(raw):
         raise InputError(f"Complex data not supported: {where} has dtype {raw.dtype}; expected real numbers.")
     if raw.ndim != 2:
@@ -106,9 +119,12 @@ def _one(data: Any, where: str) -> RunData:
         x = np.asarray(raw, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InputError(f"{where} has cells that are no numbers ({error}); expected numbers or NaN.") from error
-    usable = np.isfinite(x) if mask is None else np.isfinite(x) & mask
+    usable = (x <= _LARGEST) & (x >= -_LARGEST)
+    if mask is not None:
+        usable &= mask
     nan = np.isnan(x)
     if not (usable | nan).all():
-        x = np.where(usable, x, np.nan)
+        known = np.isfinite(x) if mask is None else np.isfinite(x) & mask
+        x = np.where(known, np.clip(x, -_LARGEST, _LARGEST), np.nan)
     n = x.shape[0]
     return RunData(x, np.arange(n) if steps is None else np.asarray(steps), names)

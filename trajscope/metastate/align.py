@@ -46,7 +46,21 @@ class Alignment:
 
     def apply(self, states: ArrayLike) -> Floats:
         """States of the source in the coordinates of the target."""
-        return np.asarray((np.asarray(states, float) - self.source_mean) @ self.matrix + self.target_mean)
+        y = _states(states, "states")
+        if y.shape[1] != self.source_mean.size:
+            raise InputError(f"states have {y.shape[1]} columns; this alignment was fitted on {self.source_mean.size}.")
+        y = np.where(np.isfinite(y), y, np.nan)
+        return np.asarray((y - self.source_mean) @ self.matrix + self.target_mean)
+
+
+def _states(states: ArrayLike, what: str) -> Floats:
+    try:
+        out = np.asarray(states, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} is no matrix of numbers ({error}); expected shape (n_steps, n_states).") from error
+    if out.ndim != 2:
+        raise InputError(f"{what} has shape {out.shape}; expected (n_steps, n_states).")
+    return out
 
 
 def align_states(
@@ -61,7 +75,7 @@ def align_states(
     Parameters
     ----------
     source, target : array_like, shape (n_steps, k) and (n_steps, m)
-        States of the same rows; rows with NaN in either are left out. ``"sign"`` needs k = m.
+        States of the same rows; rows with NaN or Inf in either are left out. ``"sign"`` needs k = m.
     kind : {"sign", "procrustes", "linear"}, default "procrustes"
     scale : bool, default False
         With ``"procrustes"``, allow one common factor.
@@ -80,8 +94,8 @@ def align_states(
     >>> bool(np.allclose(align_states(turned, z).apply(turned), z))
     True
     """
-    y, z = (np.asarray(s, dtype=np.float64) for s in (source, target))
-    if y.ndim != 2 or z.ndim != 2 or y.shape[0] != z.shape[0]:
+    y, z = _states(source, "source"), _states(target, "target")
+    if y.shape[0] != z.shape[0]:
         raise InputError(
             f"source has shape {y.shape} and target {z.shape}; expected the same rows, (n_steps, n_states)."
         )
@@ -89,7 +103,7 @@ def align_states(
         raise InputError(f"kind is {kind!r}; expected 'sign', 'procrustes' or 'linear'.")
     if kind == "sign" and y.shape[1] != z.shape[1]:
         raise InputError(f"kind='sign' needs as many states on both sides, got {y.shape[1]} and {z.shape[1]}.")
-    good = ~(np.isnan(y).any(axis=1) | np.isnan(z).any(axis=1))
+    good = np.isfinite(y).all(axis=1) & np.isfinite(z).all(axis=1)
     if good.sum() <= max(y.shape[1], z.shape[1]):
         raise NotEnoughData(
             f"{int(good.sum())} rows have all states on both sides; aligning {y.shape[1]} with {z.shape[1]} states"

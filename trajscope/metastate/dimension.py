@@ -1,15 +1,16 @@
 r"""How many dimensions: rules side by side, and whether they agree.
 
-| rule | what it asks |
-|---|---|
-| parallel, circular | leading correlation eigenvalues above those of channels rotated each by its own offset (95 %)
-| | parallel, phase | the same with random Fourier phases |
-| parallel, differenced | circular, on differences: what a common trend alone makes disappears here (so does what is
-slow) | | parallel, detrended | circular, on residuals of the causal local-linear forecast |
-| held-out prediction | one-step log score of a state space on runs (or the last third of one) that it was not
-fitted on | | element-wise CV | error of PCA on cells that were left out one by one (ekf; Camacho & Ferrer 2012) |
-| broken stick | eigenvalue shares above those of a stick broken at random, :math:`b_k = \frac1p\sum_{i=k}^p
-\frac1i` | | participation ratio | :math:`(\sum\lambda)^2/\sum\lambda^2`: no test, an effective number |
+- *parallel, circular*: leading correlation eigenvalues above those of channels rotated each by its own offset (95 %)
+- *parallel, phase*: the same with random Fourier phases
+- *parallel, differenced*: circular, on differences: what a common trend alone makes disappears here (so does what is
+  slow)
+- *parallel, detrended*: circular, on residuals of the causal local-linear forecast
+- *held-out prediction*: one-step log score of a state space on runs (or the last third of one) that it was not fitted
+  on
+- *element-wise CV*: error of PCA on cells that were left out one by one (ekf; Camacho & Ferrer 2012)
+- *broken stick*: eigenvalue shares above those of a stick broken at random, :math:`b_k = \frac1p\sum_{i=k}^p
+  \frac1i`
+- *participation ratio*: :math:`(\sum\lambda)^2/\sum\lambda^2`: no test, an effective number
 
 Row-wise cross-validation of PCA is left out: it always prefers more components. The rules ask different questions,
 so they may differ for a reason; a spread of more than one between the three that test for common dynamics (parallel
@@ -29,7 +30,7 @@ from scipy.stats import t
 from trajscope._core.kalman import kalman_filter
 from trajscope._core.linalg import Moments, participation_ratio, psd_eigh
 from trajscope._core.surrogates import as_generator
-from trajscope.errors import NotEnoughData
+from trajscope.errors import InputError, NotEnoughData
 from trajscope.metastate._runs import as_runs
 from trajscope.metastate.parallel import ParallelAnalysis, centre_run, correlation_eigenvalues, parallel_analysis
 from trajscope.metastate.pca import complete_rows, ppca_from_covariance
@@ -100,12 +101,14 @@ def heldout_dimension(
 
     p = runs[0].shape[1]
     most = min(p, 8) if most is None else min(most, p)
+    if most < 0:
+        raise InputError(f"most is {most}; expected at least 0.")
     runs = [centre_run(r) for r in runs]
     if len(runs) == 1:
         x = runs[0]
         cut = 2 * x.shape[0] // 3
         if cut < 4 or x.shape[0] - cut < 2:
-            raise NotEnoughData(f"one run of {x.shape[0]} rows is too short to hold a third of it out; 8 rows or more.")
+            raise NotEnoughData(f"one run of {x.shape[0]} rows is too short to hold a third of it out; 6 rows or more.")
         folds = [([x[:cut]], [x[cut:]])]
     else:
         parts = np.arange(len(runs)) % min(5, len(runs))
@@ -116,6 +119,10 @@ def heldout_dimension(
             )
             for i in range(parts.max() + 1)
         ]
+    folds = [fold for fold in map(_learnable, folds) if fold[0][0].shape[1]]
+    if not folds:
+        raise NotEnoughData("no channel moves in the rows that would be fitted; nothing can be held out.")
+    most = min(most, *(train[0].shape[1] for train, _ in folds))
     scores: list[Floats] = []
     cells: Floats = np.zeros(0)
     for k in range(most + 1):
@@ -135,6 +142,12 @@ def heldout_dimension(
     errors = np.sqrt(n * gain.var(axis=1, ddof=1)) if n > 1 else np.zeros(len(scores))
     close = gain.sum(axis=1) <= t.ppf(0.95, max(n - 1, 1)) * errors
     return Heldout(int(np.argmax(close)), table.sum(axis=1), errors)
+
+
+def _learnable(fold: tuple[list[Floats], list[Floats]]) -> tuple[list[Floats], list[Floats]]:
+    """A fold without the channels that do not move in its training rows: no model could say how far they go."""
+    moves = np.diag(Moments.of(fold[0]).covariance()) > 0
+    return [r[:, moves] for r in fold[0]], [r[:, moves] for r in fold[1]]
 
 
 def _block_scores(x: Floats, model: Any) -> Floats:
@@ -282,7 +295,7 @@ def dimension(
 
     main = parallel("parallel, circular", xs, "circular", seeds[0])
     parallel("parallel, phase", xs, "phase", seeds[1])
-    parallel("parallel, differenced", [np.diff(x, axis=0) for x in xs], "circular", seeds[2])
+    parallel("parallel, differenced", [np.diff(x, axis=0) for x in xs if x.shape[0] > 1], "circular", seeds[2])
     detrended = [x - local_linear_forecast(x)[0] for x in xs]
     parallel("parallel, detrended", detrended, "circular", seeds[3])
     held = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from trajscope._core.linalg import Moments
 from trajscope._core.surrogates import SURROGATES, as_generator, fill_gaps
 from trajscope.errors import InputError, nearest
+from trajscope.metastate._runs import as_runs
 
 __all__ = ["ParallelAnalysis", "correlation_eigenvalues", "parallel_analysis"]
 
@@ -59,7 +61,7 @@ def correlation_eigenvalues(runs: Sequence[Floats]) -> Floats:
 
 
 def parallel_analysis(
-    runs: Sequence[Floats],
+    runs: Any,
     *,
     n_surrogates: int = 199,
     quantile: float = 0.95,
@@ -70,7 +72,7 @@ def parallel_analysis(
 
     Parameters
     ----------
-    runs : sequence of ndarray, each (n_steps, n_channels)
+    runs : array, DataFrame or trajectory of shape (n_steps, n_channels), or a list of them
         NaN where nothing was logged. Surrogates other than ``"circular"`` are made from gap-filled channels and the
         gaps are put back.
     n_surrogates : int, default 199
@@ -90,16 +92,19 @@ def parallel_analysis(
         if surrogate not in SURROGATES:
             raise InputError(f"surrogate is {surrogate!r}. {nearest(surrogate, SURROGATES)}")
         make = SURROGATES[surrogate]
-    else:
+    elif callable(surrogate):
         make = surrogate
+    else:
+        raise InputError(f"surrogate is {surrogate!r}; expected a name or a callable.")
     if not 0 < quantile < 1:
         raise InputError(f"quantile is {quantile}; expected a number between 0 and 1.")
     if n_surrogates < 19:
         raise InputError(f"n_surrogates is {n_surrogates}; fewer than 19 cannot hold a 95 % point.")
     generator = as_generator(rng)
-    pieces = [r for r in runs if r.shape[0] >= 2]
+    given = [r.x for r in as_runs(runs)]
+    pieces = [r for r in given if r.shape[0] >= 2]
     if not pieces:
-        p = runs[0].shape[1]
+        p = given[0].shape[1]
         return ParallelAnalysis(0, np.full(p, np.nan), np.full(p, np.nan))
     gaps = [np.isnan(r) for r in pieces]
     # a constant level would turn into a step where rotated channels wrap into gaps of another: centre first

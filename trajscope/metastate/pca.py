@@ -227,7 +227,7 @@ class PCAState(MetaState):
         return self.robust
 
     def _needs_rows(self) -> bool:
-        return self.n_components == "auto" or self.missing == "em" or self.robust
+        return isinstance(self.n_components, str) or self.missing == "em" or self.robust
 
     def _fit_model(self, xs: list[Floats], covariance: Floats) -> None:
         if self.missing not in ("pairwise", "em"):
@@ -266,6 +266,13 @@ class PCAState(MetaState):
         filled = complete_rows(x if whole else x[:, used], self._w[used], self.noise_variance_)
         return np.asarray(filled @ self.loadings_[used])
 
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """As in the base; what `partial_fit` has taken in so far is forgotten."""
+        self.__dict__.pop("_stream", None)
+        return super().fit(X, y)
+
+    fit.__doc__ = MetaState.fit.__doc__
+
     def partial_fit(self, X: Any, y: Any = None, *, new_run: bool = False) -> Self:
         """Take in the next rows of a series that does not fit in memory.
 
@@ -283,6 +290,8 @@ class PCAState(MetaState):
         ------
         InputError
             ``n_components="auto"``, ``missing="em"``, ``robust`` or ``scale="mad"``: these need all rows at once.
+        NotEnoughData
+            No channel has moved so far; the rows are kept, go on with the next ones.
         """
         reference_ready = isinstance(self.reference, Reference)
         if self._needs_rows() or (not reference_ready and (self.reference != "level" or self.scale == "mad")):
@@ -294,11 +303,8 @@ class PCAState(MetaState):
         if not hasattr(self, "_stream"):
             self._set_channels(runs)
             self._stream = _Stream(self.n_features_in_)
-        elif runs[0].x.shape[1] != self.n_features_in_:
-            raise InputError(
-                f"X has {runs[0].x.shape[1]} features, but PCAState is expecting {self.n_features_in_} features"
-                " as input."
-            )
+        else:
+            self._check_channels(runs)
         for i, run in enumerate(runs):
             rows = self.reference.residual(run) if reference_ready else run.x
             self._stream.add(rows, new_run or i > 0)

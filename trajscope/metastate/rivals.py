@@ -139,6 +139,8 @@ class BestChannel(MetaState):
                 raise InputError(f"there is no channel {self.channel!r}. {nearest(self.channel, names)}")
             self.channel_ = names.index(self.channel)
         else:
+            if not isinstance(self.channel, int | np.integer):
+                raise InputError(f"channel is {self.channel!r}; expected a name, a whole number or None.")
             self.channel_ = int(self.channel)
             if not 0 <= self.channel_ < self.n_features_in_:
                 raise InputError(f"channel is {self.channel}; expected 0 to {self.n_features_in_ - 1}.")
@@ -164,14 +166,31 @@ class BestChannel(MetaState):
         score : callable
             Given the deviation |x_c| of every run, a list of ndarray, returns a number; the largest wins, ties go
             to the first channel.
+
+        The baseline of D and Q stays that of `fit`: calibration runs may hold the very departures to be seen.
         """
         xs = [self._prepared(r) for r in self._runs_like_fitted(X)]
         used = np.flatnonzero(self.reference_.used)
         values = [score([np.abs(x[:, c]) for x in xs]) for c in used]
+        if np.isnan(values).all():
+            raise InputError("score gave NaN for every channel; expected a number that is larger for a better one.")
         self.channel_ = int(used[int(np.nanargmax(values))])
         self._publish(self._variances)
-        self._calibrate([x + self.centre_ for x in xs])
+        self.__dict__.update(self._baselines[self.channel_])
         return self
+
+    def _calibrate(self, xs: list[Floats]) -> None:
+        """The baseline of every channel, so that `choose` can change channel without it; then that of this one."""
+        mine, names = self.channel_, ("mu_", "_whiten", "state_covariance_", "bounds_", "freeze_bound_")
+        self._baselines: dict[int, dict[str, Any]] = {}
+        for c in np.flatnonzero(self.reference_.used):
+            self.channel_ = int(c)
+            self._publish(self._variances)
+            super()._calibrate([x.copy() for x in xs])
+            self._baselines[self.channel_] = {name: getattr(self, name) for name in names}
+        self.channel_ = mine
+        self._publish(self._variances)
+        self.__dict__.update(self._baselines[mine])
 
     def _states(self, x: Floats, causal: bool) -> Floats:
         return x[:, [self.channel_]]

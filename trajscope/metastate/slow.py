@@ -162,7 +162,8 @@ class SlowFeatures(MetaState):
     Parameters
     ----------
     n_components : int or "auto", default "auto"
-        ``"auto"``: parallel analysis of the channels against circular shifts (95 %); may give 0.
+        ``"auto"``: parallel analysis of the channels against circular shifts (95 %); may give 0. Where channels
+        repeat each other there are fewer features than asked for: `n_components_`.
     lag : int, default 1
         Rows over which change is measured.
     expansion : {"linear", "quadratic"}, default "linear"
@@ -240,9 +241,11 @@ class SlowFeatures(MetaState):
     def _fit_model(self, xs: list[Floats], covariance: Floats) -> None:
         if self.expansion not in ("linear", "quadratic"):
             raise InputError(f"expansion is {self.expansion!r}; expected 'linear' or 'quadratic'.")
-        if self.lag < 1 or self.delays < 0 or self.n_boot < 0:
+        counts = (self.lag, self.delays, self.n_boot)
+        if not all(isinstance(v, int | np.integer) for v in counts) or min(self.lag - 1, self.delays, self.n_boot) < 0:
             raise InputError(
-                f"lag is {self.lag}, delays {self.delays}, n_boot {self.n_boot}; expected lag >= 1, others >= 0."
+                f"lag is {self.lag!r}, delays {self.delays!r}, n_boot {self.n_boot!r}; expected lag >= 1, others >= 0,"
+                " whole numbers."
             )
         longest = max(x.shape[0] for x in xs)
         if longest <= self.lag + self.delays:

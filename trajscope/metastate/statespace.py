@@ -68,6 +68,7 @@ def starting_models(runs: list[Floats], k: int, n_starts: int, rng: np.random.Ge
         return [Model(empty, np.zeros((p, 0)), empty, variance, empty)]
     values, vectors = psd_eigh(covariance)
     w, noise = ppca_from_covariance(values, vectors, k)
+    floor = max(1e-9 * values[0], 1e-12)  # runs in which nothing moves have a start too
     filled = [complete_rows(x, w, noise) for x in runs]
     filled = [np.nan_to_num(x) for x in filled]
     n_moves = max(1, sum(x.shape[0] - 1 for x in filled))
@@ -82,7 +83,7 @@ def starting_models(runs: list[Floats], k: int, n_starts: int, rng: np.random.Ge
         """
         own = basis.T @ covariance @ basis
         size, axes = np.linalg.eigh((own + own.T) / 2)
-        own = (axes * np.maximum(size - noise, 0.1 * np.maximum(size, 1e-9 * values[0]))) @ axes.T
+        own = (axes * np.maximum(size - noise, 0.1 * np.maximum(size, floor))) @ axes.T
         a = np.linalg.solve(own, (basis.T @ lag1 @ basis).T).T
         radius = spectral_radius(a)
         a = a if radius < 0.95 else a * (0.95 / radius)
@@ -185,6 +186,7 @@ class LinearStateSpace(MetaState):
     """
 
     _memory = True
+    _rules = "'auto' or 'heldout'"
 
     def __init__(
         self,
@@ -208,13 +210,15 @@ class LinearStateSpace(MetaState):
     # ---- fitting
 
     def _fit_model(self, xs: list[Floats], covariance: Floats) -> None:
-        if self.n_starts < 1 or self.max_iter < 0:
+        counts = (self.n_starts, self.max_iter)
+        if not all(isinstance(v, int | np.integer) for v in counts) or self.n_starts < 1 or self.max_iter < 0:
             raise InputError(
-                f"n_starts is {self.n_starts} and max_iter {self.max_iter}; expected at least 1 and at least 0."
+                f"n_starts is {self.n_starts!r} and max_iter {self.max_iter!r}; expected at least 1 and at least 0,"
+                " whole numbers."
             )
         used = self.reference_.used
         runs = [centre_run(x[:, used]) for x in xs]
-        if self.n_components == "heldout":
+        if isinstance(self.n_components, str) and self.n_components == "heldout":
             from trajscope.metastate.dimension import heldout_dimension
 
             k = heldout_dimension(runs, n_starts=self.n_starts, rng=self.rng).n_components
@@ -321,8 +325,8 @@ class LinearStateSpace(MetaState):
         level : float, default 0.95
             Probability that a band holds the true value, the parameters taken as known unless ``n_boot`` is given.
         of : {"states", "channels"}, default "states"
-            Channel bands are in standardised units and, unlike state bands, do not depend on the coordinates of the
-            states.
+            Channel bands are in standardised units (NaN for channels that were set aside) and, unlike state bands,
+            do not depend on the coordinates of the states.
         n_boot : int, default 0
             Refits of a parametric bootstrap that add the uncertainty of the parameters (channel bands only); 20 to
             50 are enough for a variance. Worth its time where runs are short or channels say little about the
@@ -364,6 +368,7 @@ class LinearStateSpace(MetaState):
                     n_boot=n_boot,
                     rng=as_generator(self.rng),
                 )
+            mean[:, ~self.reference_.used] = np.nan  # of a channel without a scale nothing is known
         half = width * np.sqrt(np.maximum(variance, 0.0))
         table = np.stack([mean - half, mean, mean + half], axis=2).reshape(mean.shape[0], -1)
         columns = pd.MultiIndex.from_product([names, ["low", "mean", "high"]])
