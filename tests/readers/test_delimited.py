@@ -362,6 +362,19 @@ def test_log_that_keras_itself_wrote_and_appended_to() -> None:
     assert run.channels["loss"].values[-1] < run.channels["loss"].values[0]
 
 
+def test_arrays_in_cells_become_a_channel_an_entry(write: Write) -> None:
+    cells = [("[0.5, nan]", "[1]"), ("[0.25, 2.0]", "[1, 2]"), ("NA", "[1, 2]"), ("[0.0, 3]", "[1, 2]")]
+    rows = "".join(f'{e},{1.5 - e / 4},"""{a}""","""{b}"""\n' for e, (a, b) in enumerate(cells))
+    run = read_run(write("training.log", "epoch,loss,per_class,ragged\n" + rows))
+    assert list(run.channels) == ["loss", "per_class/0", "per_class/1"]
+    assert run.channels["per_class/0"].values.tolist() == [0.5, 0.25, 0.0]
+    assert run.channels["per_class/1"].steps.tolist() == [0, 1, 3]
+    assert run.channels["per_class/1"].counts["nan"] == 1
+    assert [(p.message, p.count) for p in run.problems if p.code == "not-a-scalar"] == [
+        ("Columns without numbers are no series: ragged", 1)
+    ]
+
+
 def test_prose_and_code_are_no_tables(write: Write) -> None:
     write("README.txt", "Hello, world\nthis, that\n")
     write("run.log", "starting, please wait\nloading data, done\n")

@@ -75,6 +75,14 @@ def test_transformers() -> None:
     assert "hidden-nonfinite" in {p.code for p in run.problems}
 
 
+def test_tensorboard_reducer_is_sampled() -> None:
+    run = read_run(DATA / "tensorboard_reducer" / "reduced.csv")
+    assert list(run.channels) == ["train/loss/mean", "lr/mean", "train/loss/std", "lr/std"]
+    check(run, "train/loss/mean", list(range(25)), [loss(s) for s in range(25)])
+    check(run, "train/loss/std", list(range(25)), [0.5 / (1 + s) for s in range(25)])
+    assert ["10,000 points" in p.message for p in run.problems if p.code == "sampled-source"] == [True]
+
+
 def test_ultralytics_appended_run_is_a_segment() -> None:
     run = read_run(DATA / "ultralytics" / "results.csv")
     assert [s.kind for s in run.segments] == ["start", "restart"]

@@ -52,9 +52,12 @@ def plain_head(path: Path, head: bytes, size: int = 4096) -> bytes:
     if path.suffix.lower() != ".gz" or not head.startswith(GZIP_MAGIC):
         return head
     try:
-        return zlib.decompressobj(31).decompress(head, size)
+        start = zlib.decompressobj(31).decompress(head, size)
     except zlib.error:
-        raise Rejected("The name says compressed log, but it is a damaged gzip file") from None
+        start = _up_to_damage(zlib.decompressobj(31), head)[:size]
+        if not start:
+            raise Rejected("The name says compressed log, but it is a damaged gzip file") from None
+    return start
 
 
 def read_head(path: Path, size: int) -> bytes:
@@ -124,7 +127,7 @@ def read_bytes(path: Path, label: str) -> tuple[bytes, list[Problem]]:
 
 def _up_to_damage(inflate: zlib._Decompress, data: bytes) -> bytes:
     """What a stretch with a damaged place unfolds to before the damage: byte by byte, zlib gives all or nothing."""
-    parts = []
+    parts: list[bytes] = []
     try:
         parts.extend(inflate.decompress(data[k : k + 1]) for k in range(len(data)))
     except zlib.error:

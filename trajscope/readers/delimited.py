@@ -5,6 +5,8 @@ One file is one run. Exceptions:
 * *Long format* (columns for tag, step and value): a channel a tag, a run a value of the run column.
 * *TensorBoard's CSV export* (``Wall time,Step,Value``): one channel, named after the file; sampled by the web page.
 * *W&B API history* (``_step`` and ``_timestamp`` under an unnamed index): sampled where it has exactly 500 rows.
+* *tensorboard-reducer* (lines of tags and of statistics above ``step``): ``tag/mean``, ...; sampled by that program.
+* *Keras* writes arrays as ``"[a, b]"``: a channel an entry.
 * *AlgoPerf*: ``eval_measurements.csv`` repeats rows of ``measurements.csv`` beside it; the two are one run.
 
 A table with neither a step-like nor a metric-like column is a data set, not a log: a directory scan passes it over, and
@@ -28,6 +30,7 @@ from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import Dialect, parse_delimited, sniff, split_line
 from trajscope.readers._gzip import plain_head, plain_path, read_head
+from trajscope.readers._lists import expand_lists
 from trajscope.readers._merge import select_rows, work_in
 from trajscope.readers._table import Column, Table, looks_like_log, normal_name, table_source
 from trajscope.readers._yaml import parse_yaml
@@ -42,6 +45,10 @@ _RUN_NAMES = ("run", "run_id", "run_name", "run_uuid", "trial", "seed")
 _API_ROWS = 500
 _CONFIG_FILES = ("hparams.yaml", "args.yaml", "hparams.json", "config.json")
 _CONFIG_LIMIT = 1 << 20
+#: What tensorboard-reducer computes over runs.
+_STATISTICS = frozenset({"mean", "std", "min", "max", "median", "var", "sum"})
+#: Its three header lines are looked for in so many bytes.
+_REDUCED_HEAD = 1 << 18
 
 
 class Delimited(Reader):
@@ -78,7 +85,7 @@ class Delimited(Reader):
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
         """None for a data set that was not named; the runs of a long table; else one."""
         head = read_head(files[0], HEAD_BYTES)
-        if not head.strip(b"\0 \r\n"):
+        if not head.strip(b"\0 \r\n") or _reduced(read_head(files[0], _REDUCED_HEAD)) is not None:
             return [""]
         dialect = sniff(head_text(head))
         if dialect is None:
@@ -101,6 +108,8 @@ class Delimited(Reader):
             source = _web_export(table, file, plain_path(files[0]).stem, options)
         else:
             source = self._wide(table, file, options)
+            if _reduced(read_head(files[0], _REDUCED_HEAD)) is not None:
+                source.sampled = "tensorboard-reducer keeps at most 10,000 points a tag; these are statistics over runs"
         for other in files[1:]:
             work_in(
                 source, self._wide(_table(other, options), options.label(other), options), f"{other.name} repeats rows"
@@ -131,9 +140,22 @@ def _table(path: Path, options: ReadOptions, *, keep: bool = False) -> Table:
 @lru_cache(maxsize=1)
 def _cached(path: Path, label: str, size: int, mtime: int) -> Table:
     data, problems = load_text(path, label)
-    table = parse_delimited(data, label)
+    table = parse_delimited(data, label, _reduced(data[:_REDUCED_HEAD]))
+    expand_lists(table)
     table.problems = [*problems, *table.problems]
     return table
+
+
+def _reduced(head: bytes) -> Dialect | None:
+    """The dialect of tensorboard-reducer's table: a line of tags, a line of statistics, a line with ``step`` alone."""
+    lines = head.decode("utf-8", errors="replace").split("\n")[:3]
+    if len(lines) < 3 or not lines[0].startswith(",") or lines[2].strip().rstrip(",") != "step":
+        return None
+    tags, statistics = (split_line(line.rstrip("\r"), ",") for line in lines[:2])
+    if len(tags) != len(statistics) or not set(statistics[1:]) <= _STATISTICS:
+        return None
+    names = ["step", *(f"{tag}/{statistic}" for tag, statistic in zip(tags[1:], statistics[1:], strict=True))]
+    return Dialect(",", False, tuple(names), 3, len(names), 1.0)
 
 
 def _plain(header: Sequence[str]) -> bool:
@@ -149,7 +171,8 @@ def _data_lines(text: str, dialect: Dialect) -> list[list[str]]:
 def _numbers_below(text: str, dialect: Dialect) -> bool:
     rows = _data_lines(text, dialect)
     cells = [c for row in rows for c in row]
-    good = sum(parse_number(c, decimal_comma=dialect.decimal_comma)[1] != "bad" for c in cells)
+    lists = sum(c.lstrip(' "').startswith("[") for c in cells)
+    good = lists + sum(parse_number(c, decimal_comma=dialect.decimal_comma)[1] != "bad" for c in cells if "[" not in c)
     return bool(cells) and good >= 0.6 * len(cells)
 
 

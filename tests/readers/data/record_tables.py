@@ -8,7 +8,9 @@ import importlib.util
 import math
 import sys
 from pathlib import Path
+from types import ModuleType
 
+import pandas as pd
 from lightning.pytorch.loggers import CSVLogger
 from transformers.trainer_callback import TrainerState
 
@@ -17,6 +19,14 @@ folder = Path(sys.argv[1])
 
 def loss(s: float) -> float:
     return 2.5 * math.exp(-s / 10) + 0.5
+
+
+def module(package: str, path: str) -> ModuleType:
+    """One module of a package, without importing the package."""
+    spec = importlib.util.spec_from_file_location("alone", importlib.metadata.distribution(package).locate_file(path))
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
 # Lightning: a value a step, a validation loss every tenth step (a new column makes it write the file anew).
@@ -30,10 +40,7 @@ logger.save()
 
 # timm: its module of summaries alone, without the rest of the package. After 12 epochs the run goes on without
 # evaluation: the columns of the later rows are fewer than those of the header.
-place = importlib.metadata.distribution("timm").locate_file("timm/utils/summary.py")
-spec = importlib.util.spec_from_file_location("summary", place)
-summary = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(summary)
+summary = module("timm", "timm/utils/summary.py")
 (folder / "timm").mkdir()
 for e in range(15):
     held_out = {"loss": loss(e) + 0.1, "top1": 60 + e} if e < 12 else None
@@ -53,3 +60,12 @@ for s in range(1, 31):
 state.log_history.append({"train_runtime": 12.5, "train_loss": 1.5, "total_flos": 1e12, "epoch": 3.0, "step": 30})
 (folder / "transformers").mkdir()
 state.save_to_json(folder / "transformers" / "trainer_state.json")
+
+# tensorboard-reducer: mean and standard deviation over two runs, in its table.
+reduced = {
+    "mean": {"train/loss": pd.Series([loss(s) for s in range(25)]), "lr": pd.Series([0.1] * 25)},
+    "std": {"train/loss": pd.Series([0.5 / (1 + s) for s in range(25)]), "lr": pd.Series([0.0] * 25)},
+}
+(folder / "tensorboard_reducer").mkdir()
+write = module("tensorboard-reducer", "tensorboard_reducer/write.py")
+write.write_data_file(reduced, str(folder / "tensorboard_reducer" / "reduced.csv"))
