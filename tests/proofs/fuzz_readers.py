@@ -120,7 +120,7 @@ def main() -> int:
                 key = f"{reader.name}: {type(error).__name__} at {Path(where.filename).name}:{where.lineno}: {error}"[
                     :300
                 ]
-                key = re.sub(r"/tmp/tmp\w+", "TMP", key)
+                key = re.sub(r"/\w+/tmp\w+", "TMP", key)
                 if key not in findings:
                     print(f"seed {seed}: {key} ({sample})", flush=True)
                 findings.setdefault(key, f"seed {seed}, {sample}")
