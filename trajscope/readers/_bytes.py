@@ -150,7 +150,7 @@ def head_text(head: bytes) -> str:
     """
     body, _ = clean_bytes(head)
     text = body.decode("utf-8", errors="replace")
-    strange = sum(c < " " and c not in "\t\n\r\x0b\x0c\x1b\b" for c in text) + text.count("\ufffd")
+    strange = sum(c < " " and c not in "\t\n\r\x0b\x0c\x1b\b\a" for c in text) + text.count("\ufffd")
     if _wide_encoding(head) is None:
         strange += head.rstrip(b"\0").count(0)
     return "" if strange > 0.01 * len(text) + 1 else text
