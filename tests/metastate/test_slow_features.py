@@ -131,3 +131,13 @@ def test_what_cannot_be_done_is_said() -> None:
         SlowFeatures(1, expansion="cubic").fit(x)
     with pytest.raises(InputError, match="lag >= 1"):
         SlowFeatures(1, lag=0).fit(x)
+
+
+@pytest.mark.parametrize(("rows", "n_boot"), [(5, 200), (400, 0)])
+def test_a_gap_test_that_was_not_made_is_not_reported_as_a_plane(rows: int, n_boot: int) -> None:
+    x = np.random.default_rng(0).normal(size=(rows, 3))
+    model = SlowFeatures(2, n_boot=n_boot).fit(x)
+    assert np.isnan(model.gaps_).all()
+    assert "is not known" in model.summary()
+    assert "too close" not in model.summary()
+    assert "nan" not in model.summary()

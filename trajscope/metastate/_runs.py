@@ -119,11 +119,10 @@ def _one(data: Any, where: str) -> RunData:
         x = np.asarray(raw, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InputError(f"{where} has cells that are no numbers ({error}); expected numbers or NaN.") from error
-    usable = (x <= _LARGEST) & (x >= -_LARGEST)
+    off = (x > _LARGEST) | (x < -_LARGEST)
     if mask is not None:
-        usable &= mask
-    nan = np.isnan(x)
-    if not (usable | nan).all():
+        off |= ~mask
+    if off.any():
         known = np.isfinite(x) if mask is None else np.isfinite(x) & mask
         x = np.where(known, np.clip(x, -_LARGEST, _LARGEST), np.nan)
     n = x.shape[0]

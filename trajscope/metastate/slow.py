@@ -194,7 +194,8 @@ class SlowFeatures(MetaState):
     gaps_ : ndarray, shape (n_components,)
         mu_{j+1} - mu_j over the 95 % point under equal slowness; the last compares with the first feature left out.
     groups_ : list of tuple of int
-        Features that cannot be told apart share a group: the space they span is known, their axes are not.
+        Features that cannot be told apart share a group: the space they span is known, their axes are not. One group
+        of all where the test could not be made (`gaps_` is NaN then).
     explained_ : ndarray, shape (n_components,)
         Share of the variance of the standardised channels that each feature carries.
 
@@ -332,7 +333,14 @@ class SlowFeatures(MetaState):
         lines = []
         for j in range(self.n_components_):
             low, high = self.timescale_intervals_[j]
-            lines.append(f"Time-scale {j + 1}: {self.timescales_[j]:.3g} rows [{low:.3g}, {high:.3g}].")
+            interval = "" if np.isnan(low) else f" [{low:.3g}, {high:.3g}]"
+            lines.append(f"Time-scale {j + 1}: {self.timescales_[j]:.3g} rows{interval}.")
+        if self.n_components_ and np.isnan(self.gaps_).all():
+            lines.append(
+                "Too few rows or bootstrap draws for intervals and for the gap test (10 blocks, n_boot >= 20): whether"
+                " axes can be told apart is not known."
+            )
+            return lines
         for group in self.groups_:
             if len(group) > 1:
                 who = ", ".join(str(j + 1) for j in group)
