@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,13 @@ class TextLog(Reader):
             nothing = Problem("no-scalars", "info", "No line names a step and a value", file, count=0)
             return [Source(file, problems=[*notes, nothing])]
         main = max(ranks, key=lambda r: (len(ranks[r].rows), r))
-        source = _source(ranks[main], file, options)
+        everything = replace(options, channels=())  # names get their rank before the filter sees them
+        source = _source(ranks[main], file, everything)
         source.problems = [*notes, *source.problems]
         for rank in sorted(ranks):
             if rank != main:
-                _compare(source, _source(ranks[rank], file, options), rank)
+                _compare(source, _source(ranks[rank], file, everything), rank)
+        source.series = {name: s for name, s in source.series.items() if options.wants(name)}
         if passed:
             sentence = f"{passed} other lines (text, code, progress) were passed over"
             source.problems.append(Problem("other-lines", "info", sentence, file, count=passed))

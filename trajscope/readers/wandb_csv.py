@@ -111,7 +111,8 @@ def _panel_source(table: Table, file: str, key: str, options: ReadOptions) -> So
         else:
             bucketed = True
     columns = [x, *mine.values()]
-    source = table_source(Table(columns, table.line, problems=table.problems), file, step=options.step or x.name)
+    own = Table(columns, table.line, problems=table.problems)
+    source = table_source(own, file, step=options.step, prefer=(x.name,))
     source.series = {n: s for n, s in source.series.items() if options.wants(n)}
     if bucketed or any(m.endswith(_ENDS) for m in mine):
         source.sampled = "the values of a W&B panel are means of buckets (minimum and maximum differ)"

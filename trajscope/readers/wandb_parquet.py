@@ -60,16 +60,11 @@ def _source(path: Path, options: ReadOptions) -> Source:
         table = pq.read_table(path)
         while any(pa.types.is_struct(t) for t in table.schema.types):
             table = table.flatten()
+        found = [(n, arrow_column(n, values)) for n, values in zip(table.column_names, table.columns, strict=True)]
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise ReadError(f"{label}: the Parquet file is damaged ({str(problem).splitlines()[0]})") from problem
-    columns: list[Column] = []
-    other: list[str] = []
-    for name, values in zip(table.column_names, table.columns, strict=True):
-        column = arrow_column(name, values)
-        if column is not None:
-            columns.append(column)
-        elif not (name.startswith("_") or name.endswith("._type")):
-            other.append(name)
+    columns = [column for _, column in found if column is not None]
+    other = [n for n, c in found if c is None and not (n.startswith("_") or n.endswith("._type"))]
     problems = []
     if other:
         shown = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
