@@ -263,7 +263,7 @@ def test_alignment_of_what_is_no_matrix() -> None:
 def test_parallel_analysis_takes_what_fit_takes() -> None:
     x = two_state(np.random.default_rng(1), 120, p=5)[0]
     whole = parallel_analysis([x], n_surrogates=39)
-    for other in (x, pd.DataFrame(x), x.astype(object)):
+    for other in (x, pd.DataFrame(x), pd.DataFrame(x, columns=["names", *"abcd"]), x.astype(object)):
         np.testing.assert_array_equal(parallel_analysis(other, n_surrogates=39).thresholds, whole.thresholds)
     with pytest.raises(InputError, match="a name or a callable"):
         parallel_analysis(x, surrogate=None)  # type: ignore[arg-type]

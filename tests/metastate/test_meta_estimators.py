@@ -56,19 +56,20 @@ _ALL = {
     "check_array_api_input": "needs SCIPY_ARRAY_API; numpy arrays only",
 }
 _ORDER = {
-    "check_methods_sample_order_invariance": "a state-space model is about the order of rows",
+    "check_methods_sample_order_invariance": "states that depend on earlier rows are about the order of rows",
     "check_methods_subset_invariance": "the state of a row depends on the rows before it",
 }
 CHECKED = {
     "pca": (PCAState(1, scale="std"), {}),
     "pca auto": (
-        PCAState(scale="std"),
+        PCAState(),
         {
-            "check_fit_score_takes_y": "partial_fit cannot choose a dimension: it sees each row once",
-            "check_n_features_in_after_fitting": "partial_fit cannot choose a dimension: it sees each row once",
+            "check_fit_score_takes_y": "partial_fit cannot choose a dimension or take a MAD: it sees each row once",
+            "check_n_features_in_after_fitting": "partial_fit cannot choose a dimension or take a MAD: as above",
         },
     ),
     "slow": (SlowFeatures(1), {}),
+    "slow delays": (SlowFeatures(1, delays=1), _ORDER),
     "state space": (LinearStateSpace(1, n_starts=1, max_iter=4), _ORDER),
     "raw": (RawMahalanobis(), {}),
     "single": (BestChannel(), {}),

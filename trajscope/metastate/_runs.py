@@ -83,7 +83,8 @@ def _one(data: Any, where: str) -> RunData:
     mask: Any = None
     if isinstance(data, RunData):
         return data
-    if hasattr(data, "mask") and hasattr(data, "names") and hasattr(data, "values"):  # a Trajectory, or shaped like one
+    # a Trajectory, or shaped like one; a DataFrame may have a column called "names"
+    if all(hasattr(data, name) for name in ("mask", "names", "values")) and not hasattr(data, "columns"):
         names, steps, mask, data = tuple(data.names), data.steps, np.asarray(data.mask, bool), data.values
     elif hasattr(data, "columns") and hasattr(data, "to_numpy"):  # a DataFrame
         if all(isinstance(c, str) for c in data.columns):
