@@ -112,3 +112,13 @@ def test_something_else_called_gz_is_no_log(tmp_path: Path) -> None:
     list(scan)
     assert scan.ignored == ["a.csv.gz", "weights.tar.gz"]
     assert len(scan.problems) == 1
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz", "a.log.gz", "monitor.csv.gz", "a.gz"])
+def test_a_changed_byte_anywhere_never_fails_outside_the_tree(tmp_path: Path, name: str) -> None:
+    packed = gzip.compress(b"step,loss\n" + b"".join(b"%d,%d.5\n" % (i, i * i % 97) for i in range(40)), mtime=0)
+    path = tmp_path / name
+    for position in range(0, len(packed), 3):
+        path.write_bytes(packed[:position] + bytes([packed[position] ^ 0x41]) + packed[position + 1 :])
+        for run in scan_runs(path):
+            _ = run.channels
