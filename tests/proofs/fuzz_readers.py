@@ -1,6 +1,6 @@
 """Damaged logs of every format through every reader: no crash, no hang, no exception outside the tree, bounded memory.
 
-Run: ``python tests/proofs/fuzz_readers.py [--minutes 10] [--seed 0]``. The corpus is one generated log of each format
+Run: ``python tests/proofs/fuzz_readers.py [--minutes 10 | --rounds 3600] [--seed 0]``. The corpus is one generated log of each format
 and, where they are on the machine, small real logs. Each round takes the next log, damages it with the next seed and
 asks for the whole contract (`trajscope.testing.check_reader`); then a damaged copy is read by all readers as a scan
 would. Exit code 1 if anything was found.
@@ -92,6 +92,7 @@ def main() -> int:
     """Fuzz until the time is over; print each finding once and a table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--minutes", type=float, default=10)
+    options.add_argument("--rounds", type=int, help="this many rounds instead of a time: the same rounds every time")
     options.add_argument("--seed", type=int, default=0)
     chosen = options.parse_args()
     signal.signal(signal.SIGALRM, _alarm)
@@ -104,7 +105,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         logs = corpus(Path(folder))
         print(f"{len(logs)} logs of {len({r.name for r, _ in logs})} readers", flush=True)
-        while time.monotonic() < end:
+        last = None if chosen.rounds is None else chosen.seed + chosen.rounds
+        while time.monotonic() < end if last is None else seed < last:
             reader, sample = logs[seed % len(logs)]
             signal.alarm(PATIENCE)
             try:
