@@ -46,7 +46,7 @@ def main(folder: Path) -> None:
         held_out = {"loss": loss(e) + 0.1, "top1": 60 + e} if e < 12 else None
         summary.update_summary(e, {"loss": loss(e)}, held_out, folder / "timm" / "summary.csv", lr=0.1 / (1 + e))
 
-    # Transformers: the state that the Trainer saves, with a gradient norm of Inf, two evaluation sets and the final row.
+    # Transformers: the state that the Trainer saves; a gradient norm of Inf, two evaluation sets and the final row.
     state = TrainerState(max_steps=30, num_train_epochs=3, logging_steps=1, eval_steps=10, save_steps=10)
     for s in range(1, 31):
         state.global_step, state.epoch = s, s / 10
