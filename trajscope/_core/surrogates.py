@@ -34,9 +34,11 @@ def as_generator(rng: int | Rng | None) -> Rng:
     """A generator from a seed, a generator, or None (seed 0, so that nothing is random unless asked)."""
     if isinstance(rng, np.random.Generator):
         return rng
-    if rng is None or isinstance(rng, int | np.integer):
-        return np.random.default_rng(0 if rng is None else int(rng))
-    raise InputError(f"rng is {rng!r}; expected an integer seed, a numpy.random.Generator or None.")
+    if rng is None:
+        return np.random.default_rng(0)
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
+        return np.random.default_rng(int(rng))
+    raise InputError(f"rng is {rng!r}; expected an integer seed of 0 or more, a numpy.random.Generator or None.")
 
 
 def _columns(x: ArrayLike) -> tuple[Floats, bool]:
