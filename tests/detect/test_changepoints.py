@@ -299,6 +299,50 @@ def test_bad_arguments_teach(arguments, message):
         change_points(**arguments)
 
 
+@pytest.mark.parametrize("value", [0.001, 0.1, 1 / 3, 0.7, -0.3])
+@pytest.mark.parametrize("n", [30, 200, 5000])
+def test_a_constant_channel_never_changes(value, n):
+    assert len(change_points(np.full(n, value))) == 0
+
+
+COARSE = {
+    "success": lambda rng, n: rng.binomial(1, 0.3, n),
+    "mean of eight": lambda rng, n: rng.binomial(8, 0.9, n) / 8,
+    "rounded": lambda rng, n: np.round(rng.normal(size=n) / 2),
+    "counts": lambda rng, n: rng.poisson(1, n),
+}
+
+
+@pytest.mark.parametrize("name", list(COARSE))
+def test_coarse_noise_is_no_change(name):
+    hits = sum(len(change_points(COARSE[name](np.random.default_rng(i), 400))) > 0 for i in range(40))
+    assert hits <= binom.ppf(0.999, 40, 0.05)
+
+
+def test_a_success_rate_that_changes_is_found():
+    rng = np.random.default_rng(0)
+    found = change_points(np.r_[rng.binomial(1, 0.2, 400), rng.binomial(1, 0.8, 400)])
+    assert len(found) == 1
+    assert abs(found.rows[0] - 400) <= 10
+
+
+def test_unsigned_steps_that_go_back_are_refused():
+    with pytest.raises(InputError, match="must increase"):
+        change_points(np.arange(30.0), np.arange(30, dtype=np.uint64)[::-1])
+
+
+@pytest.mark.parametrize("events", [["a"], "abc", object(), [None], [()], [np.nan], [{"at": 3}]])
+def test_known_events_without_a_step_are_refused(events):
+    with pytest.raises(InputError, match="known_events"):
+        change_points(np.arange(30.0), known_events=events)
+
+
+@pytest.mark.parametrize("options", [{"kind": None}, {"channels": []}, {"channels": 0}])
+def test_options_of_another_type_are_refused(options):
+    with pytest.raises(InputError, match="expected"):
+        change_points(np.arange(30.0), **options)
+
+
 def test_published_series(shared_data):
     """The calibrated default on the Nile at Aswan (Cobb 1978): one level shift, in 1899 or the year before."""
     path = shared_data / "changepoints" / "nile.json"

@@ -255,3 +255,19 @@ def test_injected_jumps_in_a_real_run():
     assert np.isin(table["step"][1:][at], found.steps).mean() >= 0.8
     real = {918, 946, 1105}
     assert len(set(found.steps.tolist()) - set(table["step"][1:][at].tolist()) - real) <= 1
+
+
+def test_known_events_take_pairs_as_change_points_do():
+    x = np.random.default_rng(0).normal(3, 0.05, 400)
+    x[200] += 2
+    assert spikes(x, known_events=[(199, "new data")]).known.tolist() == [True]
+    with pytest.raises(InputError, match="known_events"):
+        spikes(x, known_events=["new data"])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_steps_that_are_no_numbers_are_refused(bad):
+    steps = np.arange(100.0)
+    steps[-1] = bad
+    with pytest.raises(InputError, match="without a step"):
+        spikes(np.zeros(100), steps)

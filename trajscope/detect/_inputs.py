@@ -70,6 +70,8 @@ def as_series(source: Any, steps: Any = None, *, role: str | None = None, name: 
         steps = source.steps if steps is None else steps
         source = source.values
     label = f"channel {name!r}" if name else "x"
+    if np.iscomplexobj(source):
+        raise InputError(f"{label} is complex; expected real numbers, shape (n_steps,).")
     try:
         values = np.array(source, dtype=np.float64)  # a copy: a result keeps it
     except (TypeError, ValueError) as error:
@@ -85,6 +87,9 @@ def as_series(source: Any, steps: Any = None, *, role: str | None = None, name: 
         )
     if positions.dtype.kind not in "iuf":
         raise InputError(f"steps of {label} have dtype {positions.dtype}; expected numbers.")
+    bad = np.flatnonzero(~np.isfinite(positions))
+    if bad.size:
+        raise InputError(f"steps of {label} hold {positions[bad[0]]} at row {bad[0]}; drop the rows without a step.")
     if positions.size > 1:
         back = np.flatnonzero(np.diff(positions.astype(np.float64)) < 0)
         if back.size:

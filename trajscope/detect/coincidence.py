@@ -27,11 +27,12 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from trajscope.detect._inputs import Series, as_series, is_run
 from trajscope.detect._predict import surprise
 from trajscope.detect._scale import default_floor, transform
+from trajscope.detect.changepoints.inputs import known_steps
 from trajscope.errors import InputError, NotEnoughData
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -183,7 +184,7 @@ def coincident_spikes(
     window: int = 100,
     min_runs: int = 2,
     offsets: Sequence[float] | None = None,
-    known_events: ArrayLike | None = None,
+    known_events: Any = None,
     tolerance: float = 0.0,
     n_permutations: int = 200,
     rng: int | np.random.Generator | None = None,
@@ -209,8 +210,9 @@ def coincident_spikes(
         Runs that must have logged a step.
     offsets : sequence of float, optional
         Added to the steps of each run, for loggers that count differently.
-    known_events : array_like, optional
-        Steps that are explained; events up to ``tolerance`` after one are marked `known`.
+    known_events : optional
+        What is explained, in any of the forms that `trajscope.change_points` takes; events up to
+        ``tolerance`` after one are marked `known`.
     n_permutations : int, default 200
     rng : int or Generator, optional
         Default 0.
@@ -282,7 +284,7 @@ def coincident_spikes(
     events.sort(key=lambda e: (e[0], e[1], e[2]))
     at = np.array([e[0] for e in events], dtype=steps.dtype if steps.size else np.int64)
     known = np.zeros(at.size, dtype=bool)
-    for event in () if known_events is None else np.asarray(known_events, dtype=np.float64).ravel():
+    for event, _ in known_steps(known_events):
         known |= (at >= event) & (at <= event + tolerance)
     return CoincidentSpikes(
         steps=at,

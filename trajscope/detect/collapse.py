@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajscope.detect._drawdown import drawdown, orient
+from trajscope.detect._drawdown import RESIDUAL_WINDOW, drawdown, orient
 from trajscope.detect._episodes import Episode, Judge
 from trajscope.detect._inputs import Series, as_series, is_run, performance_series
 from trajscope.errors import InputError
@@ -214,6 +214,8 @@ def collapse(
     for name, value in options.items():
         if not value > 0:
             raise InputError(f"{name} is {value}; expected a positive number.")
+    if w != int(w) or h != int(h) or w > RESIDUAL_WINDOW:
+        raise InputError(f"w {w} and h {h} count evaluations; expected whole numbers, w at most {RESIDUAL_WINDOW}.")
     y, unit = orient(series.values, mode)
     good = np.isfinite(series.values)
     clean = y[good]

@@ -32,6 +32,7 @@ from trajscope.detect._excursions import CLASSES, excursions
 from trajscope.detect._inputs import as_series
 from trajscope.detect._predict import surprise
 from trajscope.detect._scale import default_floor, stride_of, transform, untransform
+from trajscope.detect.changepoints.inputs import known_steps
 from trajscope.detect.spike_score import SpikeScore, spike_score
 from trajscope.errors import InputError, nearest
 from trajscope.result import Result, jsonable, make_provenance
@@ -169,7 +170,7 @@ def spikes(
     fast: int = 5,
     slow: int = 100,
     band: float = 3.0,
-    known_events: ArrayLike | None = None,
+    known_events: Any = None,
     tolerance: float | None = None,
 ) -> Spikes:
     """Find the rows of a channel that stand out, and say how it went on after each.
@@ -203,8 +204,9 @@ def spikes(
         Rows within which a return is called fast, or looked for at all.
     band : float, default 3
         Half width of the band of return, robust sd.
-    known_events : array_like, optional
-        Steps of events that are no failures; a spike within ``tolerance`` after one is marked `known`.
+    known_events : optional
+        Events that are no failures, in any of the forms that `trajscope.change_points` takes; a spike within
+        ``tolerance`` after one is marked `known`.
     tolerance : float, optional
         Steps; three strides by default.
 
@@ -239,7 +241,7 @@ def spikes(
     ):
         if value not in options:
             raise InputError(f"{label} is {value!r}. {nearest(str(value), [o for o in options if o])}")
-    if z <= 0 or window < 20 or tail_window < window or min_points < 3 or fast < 1 or slow < fast:
+    if not z > 0 or window < 20 or tail_window < window or min_points < 3 or fast < 1 or slow < fast:
         raise InputError(
             f"options out of range: z {z} > 0, window {window} >= 20, tail_window {tail_window} >= window, "
             f"min_points {min_points} >= 3, 1 <= fast {fast} <= slow {slow} are expected."
@@ -248,6 +250,8 @@ def spikes(
     y, scale = transform(x, series.role, scale)
     if floor is None:
         floor = default_floor(y, scale)
+    elif not floor > 0:
+        raise InputError(f"floor is {floor}; expected a positive scale, in units of {scale!r} values.")
     found = surprise(y, z=z, window=window, tail_window=tail_window, min_points=min_points, floor=floor, side=side)
     events = excursions(y, np.isfinite(x), found.flagged, found.location, found.scale, found.residual, fast, slow, band)
     rows = np.array([e[0] for e in events], dtype=np.intp)
@@ -299,10 +303,8 @@ def channel_of(run: Any, name: str | None) -> Any:
     return max(losses, key=lambda c: float(getattr(c, "role_confidence", 0.0)))
 
 
-def _explained(at: NDArray[Any], known: ArrayLike | None, tolerance: float) -> NDArray[np.bool_]:
-    if known is None:
-        return np.zeros(at.size, dtype=bool)
-    events = np.sort(np.asarray(known, dtype=np.float64).ravel())
+def _explained(at: NDArray[Any], known: Any, tolerance: float) -> NDArray[np.bool_]:
+    events = np.sort(np.array([step for step, _ in known_steps(known)], dtype=np.float64))
     before = np.searchsorted(events, at.astype(np.float64), side="right") - 1
     since = np.where(before >= 0, at - events[np.maximum(before, 0)] if events.size else np.inf, np.inf)
     out: NDArray[np.bool_] = since <= tolerance

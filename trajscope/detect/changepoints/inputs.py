@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,10 @@ def read_series(x: Any, steps: Any, channels: Sequence[str] | str | None) -> Ser
             names = (str(x.name),)
     else:
         raw = x
+    if hasattr(x, "channels") and hasattr(x.channels, "keys"):
+        raise InputError("x is a run, whose channels have steps of their own; pass align(run) or one of run.channels.")
+    if np.iscomplexobj(raw):
+        raise InputError("x is complex; expected real numbers, (n_steps,) or (n_steps, n_channels).")
     try:
         values = np.array(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -73,15 +78,23 @@ def read_series(x: Any, steps: Any, channels: Sequence[str] | str | None) -> Ser
         raise InputError(
             f"steps have shape {position.shape} and type {position.dtype}; expected {n} numbers, one a row."
         )
+    bad = np.flatnonzero(~np.isfinite(position))
+    if bad.size:
+        raise InputError(f"step {position[bad[0]]} at row {bad[0]} is not finite; drop the rows without a step.")
     restart = getattr(x, "segment", None) is not None  # a resumed run may count from its start again
-    if n > 1 and not restart and not np.all(np.diff(position) > 0):
-        at = int(np.argmax(~(np.diff(position) > 0))) + 1
+    ascending = position[1:] > position[:-1]  # no difference: unsigned steps would wrap round
+    if not restart and not ascending.all():
+        at = int(np.argmin(ascending)) + 1
         raise InputError(
             f"steps must increase; row {at} has step {position[at]} after {position[at - 1]}."
             " Sort the rows, or search each segment of a resumed run on its own."
         )
     if channels is not None:
-        wanted = [channels] if isinstance(channels, str) else [str(v) for v in channels]
+        if not isinstance(channels, Iterable):
+            raise InputError(f"channels is {channels!r}; expected a name or several names of {', '.join(names)}.")
+        wanted = [channels] if isinstance(channels, str) else list(dict.fromkeys(str(v) for v in channels))
+        if not wanted:
+            raise InputError("channels is empty; expected one or more of " + ", ".join(names) + ".")
         for name in wanted:
             if name not in names:
                 raise InputError(f"no channel {name!r}. {nearest(name, names)}")
@@ -92,6 +105,8 @@ def read_series(x: Any, steps: Any, channels: Sequence[str] | str | None) -> Ser
 
 def read_kinds(kind: str | Sequence[str]) -> tuple[str, ...]:
     """ "auto" or some of level, slope, variance."""
+    if not isinstance(kind, Iterable):
+        raise InputError(f"kind is {kind!r}; expected 'auto' or some of 'level', 'slope', 'variance'.")
     kinds = KINDS if kind == "auto" else ((kind,) if isinstance(kind, str) else tuple(kind))
     for k in kinds:
         if k not in KINDS:
@@ -102,7 +117,13 @@ def read_kinds(kind: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def known_steps(events: Any) -> list[tuple[float, str]]:
-    """Known events as (step, note): numbers, pairs, a mapping step -> note, or a table with a ``step`` column."""
+    """Known events as (step, note): numbers, pairs, a mapping step -> note, or a table with a ``step`` column.
+
+    Raises
+    ------
+    InputError
+        If an event has no finite step.
+    """
     if events is None:
         return []
     if hasattr(events, "columns"):
@@ -112,15 +133,29 @@ def known_steps(events: Any) -> list[tuple[float, str]]:
             )
         note = next((c for c in ("note", "kind") if c in list(events.columns)), None)
         notes = [str(v) for v in events[note]] if note else ["known event"] * len(events)
-        return [(float(s), t) for s, t in zip(events["step"], notes, strict=True)]
+        return [(_step(s), t) for s, t in zip(events["step"], notes, strict=True)]
     if isinstance(events, Mapping):
-        return [(float(s), str(t)) for s, t in events.items()]
+        return [(_step(s), str(t)) for s, t in events.items()]
+    if np.isscalar(events) and not isinstance(events, str):
+        events = [events]
+    if isinstance(events, str) or not isinstance(events, Iterable):
+        raise InputError(f"known_events is {events!r}; expected steps, (step, note) pairs, a mapping or a table.")
     out = []
-    for event in np.atleast_1d(events) if np.isscalar(events) else events:
-        if isinstance(event, tuple | list):
-            out.append((float(event[0]), str(event[1]) if len(event) > 1 else "known event"))
+    for event in events:
+        if isinstance(event, tuple | list) and event:
+            out.append((_step(event[0]), str(event[1]) if len(event) > 1 else "known event"))
         elif isinstance(event, Mapping):
-            out.append((float(event["step"]), str(event.get("note", event.get("kind", "known event")))))
+            out.append((_step(event.get("step")), str(event.get("note", event.get("kind", "known event")))))
         else:
-            out.append((float(event), "known event"))
+            out.append((_step(event), "known event"))
     return out
+
+
+def _step(value: Any) -> float:
+    try:
+        step = float(value)
+    except (TypeError, ValueError):
+        step = math.nan
+    if not math.isfinite(step):
+        raise InputError(f"known_events holds {value!r} where a step is expected; expected a finite number.")
+    return step
