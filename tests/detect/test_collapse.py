@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -11,6 +13,8 @@ from scipy.stats import binom
 
 from trajscope.detect.collapse import KINDS, RECOVERIES, collapse
 from trajscope.errors import InputError
+
+matplotlib.use("Agg")
 
 
 def ar(rng: np.random.Generator, phi: float, n: int) -> np.ndarray:
@@ -208,3 +212,25 @@ def test_bad_arguments():
         collapse(["a", "b"])
     with pytest.raises(InputError, match="one step a value"):
         collapse([1.0, 2.0], steps=[1])
+
+
+@pytest.mark.parametrize("w", [2.5, 26])
+def test_a_window_that_is_no_count_is_refused(w):
+    with pytest.raises(InputError, match="w at most 25"):
+        collapse(np.arange(100.0), w=w)
+
+
+def test_the_plot_shows_each_episode():
+    rng = np.random.default_rng(0)
+    rise, high = np.linspace(0.1, 0.9, 200), np.full(200, 0.9)
+    y = np.r_[rise, high, np.full(60, 0.3), high, np.full(120, 0.2)]
+    found = collapse(y + rng.normal(0, 0.01, y.size))
+    ax = found.plot()
+    ax.figure.canvas.draw()
+    shown = [t.get_text() for t in ax.texts]
+    assert [t for t in shown if "," in t] == [f"{e.kind}, {e.recovery}" for e in found.episodes]
+    assert len(found.episodes) == 2
+    plt.close(ax.figure)
+    empty = collapse([]).plot()
+    empty.figure.canvas.draw()
+    plt.close(empty.figure)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -16,6 +18,8 @@ from trajscope.detect.reset import deliberate_reset
 from trajscope.detect.spike_score import spike_score
 from trajscope.detect.spikes import CLASSES, spikes
 from trajscope.errors import InputError, NotEnoughData
+
+matplotlib.use("Agg")
 
 NANOGPT = Path("/work/shared/data/labelled/nanogpt")
 
@@ -271,3 +275,32 @@ def test_steps_that_are_no_numbers_are_refused(bad):
     steps[-1] = bad
     with pytest.raises(InputError, match="without a step"):
         spikes(np.zeros(100), steps)
+
+
+def test_a_shared_shift_has_no_echo_before_it():
+    rng = np.random.default_rng(0)
+    runs = [3 + rng.normal(0, 0.05, 600) for _ in range(4)]
+    for x in runs:
+        x[300:] += 0.6
+    steps = coincident_spikes(runs).steps
+    assert steps.min() == 300
+
+
+@pytest.mark.parametrize("values", [[], [1.0], np.full(50, np.nan), np.zeros(50)])
+def test_a_result_without_events_is_drawn(values):
+    ax = spikes(values).plot()
+    ax.figure.canvas.draw()
+    plt.close(ax.figure)
+
+
+def test_the_plot_marks_every_class_and_quotes_the_name():
+    x = np.random.default_rng(0).normal(3, 0.05, 400)
+    x[200] += 2
+    x[300:] += 2
+    x[350] = np.nan
+    channel = SimpleNamespace(steps=np.arange(400), values=x, name=r"$\\loss{", role="loss")
+    ax = spikes(channel, known_events=[200]).plot()
+    ax.figure.canvas.draw()
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["fast (known)", "divergence", "non-finite"]
+    assert ax.get_ylabel() == channel.name
+    plt.close(ax.figure)

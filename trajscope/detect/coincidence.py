@@ -46,6 +46,9 @@ Floats = NDArray[np.float64]
 _CLIP = 30.0
 """Residuals are clipped here: one run's explosion must not decide what is common."""
 
+_MOST_AHEAD = 1.0
+"""Robust sd by which the residual from later rows may exceed that from earlier ones."""
+
 _MIN_SHIFT = 20
 """Rows by which a run is shifted at least."""
 
@@ -322,7 +325,9 @@ def _residual_table(series: Sequence[Series], window: int) -> tuple[NDArray[Any]
         found, later = surprise(y, window=window, floor=floor), surprise(y[::-1], window=window, floor=floor)
         behind = np.isfinite(found.threshold)
         ahead = np.isfinite(later.threshold)[::-1]
-        both = 0.5 * (found.residual + later.residual[::-1])
+        # rows just before a lasting shift look high from behind it: what later rows say exceeds earlier ones by little
+        ahead_residual = np.minimum(later.residual[::-1], found.residual + _MOST_AHEAD * found.scale)
+        both = 0.5 * (found.residual + ahead_residual)
         z = np.where(behind & ahead, both, np.where(behind, found.residual, np.nan)) / found.scale
         table[i, np.searchsorted(union, one.steps)] = z
     return union, table

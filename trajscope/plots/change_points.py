@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.detect.changepoints.result import ChangePoints
+from trajscope.plots.style import COLOURS, PAGE, literal, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ChangePointsData", "draw", "figure_data", "plot"]
+__all__ = ["ChangePointsData", "decimate", "draw", "figure_data", "plot"]
 
-_ORANGE, _BLUE, _GREY = "#D55E00", "#0072B2", "#999999"
 _MARK = {"level": "-", "slope": "--", "variance": ":"}
+_MOST_NAMES = 12
+"""Changes that are named above the axis; more would run into each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +42,10 @@ class ChangePointsData:
     changes: list[tuple[float, float, float, str, bool]]
 
 
-def _decimate(
-    steps: NDArray[Any], values: NDArray[np.float64], points: int
+def decimate(
+    steps: NDArray[Any], values: NDArray[np.float64], points: int = 2000
 ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Least and largest value of each of ``points / 2`` blocks, in their order."""
     n = steps.shape[0]
     if n <= points:
         return steps, values
@@ -59,7 +62,7 @@ def figure_data(result: ChangePoints, channel: str | None = None, points: int = 
         channel = result.channels[0][0] if len(result) else result.names[0]
     values = result.data_values[:, result.names.index(channel)]
     good = np.isfinite(values)
-    steps, shown = _decimate(result.data_steps[good], values[good], points)
+    steps, shown = decimate(result.data_steps[good], values[good], points)
     lines = []
     for s in result.segments:
         if s.channel == channel:
@@ -76,23 +79,31 @@ def figure_data(result: ChangePoints, channel: str | None = None, points: int = 
 
 
 def draw(data: ChangePointsData, ax: Axes) -> Axes:
-    """Draw one channel, its segments, and each change with its interval (explained ones in grey)."""
-    ax.plot(data.steps, data.values, color=_BLUE, lw=0.6, alpha=0.8)
+    """Draw one channel, its segments, and each change with its interval, named; explained ones grey and in brackets."""
+    ax.plot(data.steps, data.values, color=COLOURS["blue"], lw=0.6, alpha=0.8)
     for x, y in data.lines:
         ax.plot(x, y, color="black", lw=0.9)
+    named = len(data.changes) <= _MOST_NAMES
     for step, low, high, kind, explained in data.changes:
-        colour = _GREY if explained else _ORANGE
+        colour = COLOURS["grey" if explained else "vermilion"]
         ax.axvspan(low, high, color=colour, alpha=0.2, lw=0)
         ax.axvline(step, color=colour, lw=1.0, ls=_MARK[kind])
+        if named:
+            text = f"({kind})" if explained else kind
+            ax.annotate(
+                text, (step, 1.0), (1, 2), xycoords=("data", "axes fraction"), textcoords="offset points",
+                fontsize=6, color="black", ha="center",
+            )  # fmt: skip
     ax.set_xlabel("step")
-    ax.set_ylabel(data.channel)
+    ax.set_ylabel(literal(data.channel))
     return ax
 
 
 def plot(result: ChangePoints, ax: Axes | None = None, *, channel: str | None = None, points: int = 2000) -> Axes:
     """Draw a result; a new figure is made unless `ax` is given."""
-    if ax is None:
-        import matplotlib.pyplot as plt
+    with style():
+        if ax is None:
+            import matplotlib.pyplot as plt
 
-        _, ax = plt.subplots(figsize=(183 / 25.4, 2.2), layout="constrained")
-    return draw(figure_data(result, channel, points), ax)
+            _, ax = plt.subplots(figsize=(PAGE, 2.2), layout="constrained")
+        return draw(figure_data(result, channel, points), ax)
