@@ -122,8 +122,13 @@ def _source(files: Sequence[Path], key: str, options: ReadOptions) -> Source:
         lacking = sorted(set(range(max(numbers) + 1)) - set(numbers))
         text = f"Part {lacking[0]} of the export is missing; the run may be incomplete"
         source.problems.append(Problem("incomplete-export", "warning", text, source.file, count=len(lacking)))
-    if not tables:
-        return source
+    if tables:
+        with _readable(files[0], options):  # some damage shows only when a column is decoded
+            _fill(source, tables, key, options)
+    return source
+
+
+def _fill(source: Source, tables: list[Any], key: str, options: ReadOptions) -> None:
     table = pa.concat_tables(tables, promote_options="permissive")
     if key:
         table = table.filter(pc.equal(table["run_id"], key))
@@ -138,7 +143,6 @@ def _source(files: Sequence[Path], key: str, options: ReadOptions) -> Source:
         source.problems.append(Problem("skipped-records", "info", text, source.file, count=sum(rest.values())))
     if not source.series:
         source.problems.append(Problem("no-scalars", "info", "The run holds no series of numbers", source.file))
-    return source
 
 
 def _steps(column: Any) -> NDArray[Any]:
