@@ -35,11 +35,11 @@ def test_roles_of_flag_and_file_are_joined(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("alfa = 0.1", r"setting 'alfa' is unknown. Did you mean 'alpha'\?"),
-        ("alpha = 'much'", "expected float"),
+        ("alpha = 'much'", "expected a number"),
         ("alpha = 2.0", "out of range"),
-        ("seed = 1.5", "expected int"),
+        ("seed = 1.5", "expected a whole number"),
         ("alpha == 1", "not valid TOML"),
-        ("roles = 3", "expected dict"),
+        ("roles = 3", "expected a table"),
     ],
 )
 def test_bad_files_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:

@@ -29,6 +29,10 @@ from trajscope.errors import ConfigError, nearest
 __all__ = ["Settings", "load_settings"]
 
 
+#: Variables of ours that are no settings: where the recorded data lie, and whether a bug shows its traceback.
+OTHER_VARIABLES = frozenset({"TRAJSCOPE_DATA", "TRAJSCOPE_DEBUG"})
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything that an audit can be told.
@@ -83,10 +87,12 @@ class Settings:
             "spike_sd": (0.0, float("inf")),
             "lasting_sd": (0.0, float("inf")),
             "persistence": (0, float("inf")),
-            "min_rows": (1, float("inf")),
+            "min_rows": (0, float("inf")),
             "material": (0.0, 1.0),
             "tail": (0.0, 0.5),
         }
+        if self.seed < 0:
+            raise ConfigError(f"setting seed = {self.seed!r} is out of range; expected 0 or more")
         for name, (low, high) in bounds.items():
             value = getattr(self, name)
             if not low < value <= high:
@@ -158,9 +164,8 @@ def load_settings(
         for name, value in _toml(file).items():
             put(name, value, str(file))
     for variable, text in (os.environ if environ is None else environ).items():
-        name = variable.removeprefix("TRAJSCOPE_").lower()
-        if variable.startswith("TRAJSCOPE_") and name in names:
-            put(name, text, f"environment ({variable})")
+        if variable.startswith("TRAJSCOPE_") and variable not in OTHER_VARIABLES:
+            put(variable.removeprefix("TRAJSCOPE_").lower(), text, f"environment ({variable})")
     for name, value in (flags or {}).items():
         if value is not None and value != {}:
             put(name, {**values.get("roles", {}), **value} if name == "roles" else value, "flag")
@@ -190,6 +195,9 @@ def _typed(name: str, value: Any, origin: str) -> Any:
             return float(value)
         if isinstance(default, str) and isinstance(value, str):
             return value
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
-    raise ConfigError(f"{origin}: setting {name} = {value!r}, expected {type(default).__name__}")
+    raise ConfigError(f"{origin}: setting {name} = {value!r}, expected {_TOML_WORDS[type(default)]}")
+
+
+_TOML_WORDS = {dict: "a table of strings", int: "a whole number", float: "a number", str: "a string"}

@@ -50,6 +50,8 @@ def _undecided(f: Facts) -> str:
     """Why nothing bad seen does not mean healthy; empty where it does."""
     if f.run.sampled:
         return "The source holds only a sample of what was logged, so short events may be missing."
+    if not f.run.n_points:
+        return "The log holds no values."
     if f.performance is None:
         return "No channel measures performance (name one with --performance NAME:max or NAME:min)."
     rows = int(np.count_nonzero(np.isfinite(f.performance.values)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from importlib import import_module
+from io import TextIOWrapper
+from typing import TextIO
 
 import click
 
@@ -66,10 +69,16 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line and return its exit code; no traceback ever reaches the user."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name that the terminal cannot show is shown escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = group.main(args, standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except SystemExit as stop:  # click ends like this where nobody reads its output any more
+        return _gone(sys.stdout) if stop.code == 1 else int(stop.code or 0)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -82,9 +91,7 @@ def run(args: list[str] | None = None) -> int:
         click.echo(f"trajscope: {plain(str(problem))}", err=True)
         return problem.exit_code
     except BrokenPipeError:
-        # The reader of our output has gone away (as `head` does); what is left in the buffer has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _gone(sys.stdout)
     except OSError as problem:  # reading wraps its own; what is left is an output that cannot be written
         where = f"{problem.filename}: " if problem.filename else ""
         click.echo(f"trajscope: {plain(where)}{problem.strerror or problem}", err=True)
@@ -98,6 +105,13 @@ def run(args: list[str] | None = None) -> int:
             err=True,
         )
         return 1
+
+
+def _gone(stream: TextIO) -> int:
+    """The reader of our output has gone away (as `head` does); what is left in the buffer has nowhere to go."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return 0
 
 
 def plain(text: str) -> str:

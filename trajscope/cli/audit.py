@@ -11,6 +11,7 @@ from trajscope.cli import plain
 from trajscope.cli.common import (
     Collected,
     analysis_options,
+    check_roles,
     collect,
     emit_json,
     loaded,
@@ -81,6 +82,7 @@ def audit_all(
     failed: list[tuple[str, str]] = []
     verdicts: list[str] = []
     unknown: list[str] = []
+    taken: set[str] = set()
     with progress(found.runs, "auditing", quiet=quiet) as items:
         for run in items:
             read, reason = loaded(run)
@@ -103,13 +105,20 @@ def audit_all(
                 failed.append((run.id, f"a bug in trajscope: {type(bug).__name__}: {bug}"))
                 say(f"not judged: {run.id}: {failed[-1][1]}")
                 continue
-            verdicts.append(result.verdict)
             link = ""
-            if target is not None:
-                page = target if not several else target.parent / f"{target.stem}_runs" / f"{slug(run.id)}.html"
-                if not several or target.suffix == ".html":
+            if target is not None and not several:
+                write(result, outputs(target))
+            elif target is not None and target.suffix == ".html":
+                page = target.parent / f"{target.stem}_runs" / f"{slug(run.id, taken)}.html"
+                try:
                     write(result, outputs(page))
-                    link = page.relative_to(target.parent).as_posix() if several else ""
+                    link = page.relative_to(target.parent).as_posix()
+                except OSError:
+                    raise
+                except Exception as bug:
+                    failed.append((run.id, f"a bug in trajscope: its page: {type(bug).__name__}: {bug}"))
+                    say(f"not written: {run.id}: {failed[-1][1]}")
+            verdicts.append(result.verdict)
             if as_json or (target is not None and target.suffix == ".json" and several):
                 summaries.append(result.to_dict())
             first = next((e.step for e in result.events if e.severity in ("fail", "watch")), None)
@@ -126,6 +135,8 @@ def audit_all(
                 lines = run_page(result)
                 for text, colour in lines[:1] + (lines[1:] if not several else lines[1:2]):
                     click.echo(click.style(plain(text), fg=colour) if colour else plain(text))
+    if settings.roles:
+        check_roles([r for r in found.runs if all(r.id != f for f, _ in failed)], settings.roles)
     if unknown and not rows:
         raise InputError(unknown[0])
     if not rows:
@@ -152,7 +163,10 @@ def audit_all(
 def _target(output: str | None, several: bool) -> Path | None:
     if output is None:
         return None
+    if not output:
+        raise InputError("-o: the name of the report is empty")
     path = Path(output)
+    path = path.with_suffix(path.suffix.lower()) if path.suffix.lower() in (".html", ".md", ".json") else path
     if path.suffix.lower() in (".html", ".md", ".json"):
         if several and path.suffix.lower() == ".md":
             raise InputError(f"-o {output}: several runs are written as .html (a page each, an index) or .json")
@@ -172,4 +186,4 @@ def _write_index(
     from trajscope.report.html import cohort_page
 
     text = json.dumps(summaries, indent=1) if target.suffix == ".json" else cohort_page(rows, failed)
-    outputs(target).write_text(text, encoding="utf-8")
+    outputs(target).write_text(text, encoding="utf-8", errors="backslashreplace")

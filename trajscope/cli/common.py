@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +15,8 @@ import click
 
 from trajscope.cli import plain
 from trajscope.config import Settings, load_settings
-from trajscope.errors import InputError, NoLogsFound, TrajscopeError
-from trajscope.history import Problem, Run
+from trajscope.errors import InputError, NoLogsFound, ReadError, TrajscopeError, nearest
+from trajscope.history import ROLES, Problem, Run
 from trajscope.result import jsonable
 
 __all__ = [
@@ -78,11 +80,15 @@ def settings_from(
     pairs = {}
     for pair in roles:
         name, separator, role = pair.rpartition("=")
-        if not separator:
+        if not separator or not name:
             raise InputError(f"--role {pair!r}: expected NAME=ROLE, for example 'my/loss=loss'")
         pairs[name] = role
     flags = {"performance": performance, "roles": pairs, "alpha": alpha, "seed": seed}
-    return load_settings(flags, config_file)[0]
+    settings = load_settings(flags, config_file)[0]
+    for name, role in settings.roles.items():
+        if role not in ROLES:
+            raise InputError(f"role {role!r} of channel {name!r} is unknown. {nearest(role, ROLES)}")
+    return settings
 
 
 class Collected:
@@ -108,23 +114,43 @@ def collect(
     Raises
     ------
     NoLogsFound
-        If a path does not exist, or no run is found under any of them.
+        If the only path does not exist, or no run is found under any of them. Of several paths the unreadable ones
+        become problems of severity "error".
     """
     from trajscope.readers import scan_runs
 
-    listed = [line for p in paths for line in ([p] if p != "-" else sys.stdin.read().splitlines()) if line.strip()]
+    listed = [line for p in paths for line in ([p] if p != "-" else _standard_input()) if line.strip()]
     found = Collected()
     for path in listed:
-        scan = scan_runs(path, format=format_, channels=tuple(channels), resume=resume, step=step, strict=strict)
-        found.runs.extend(scan)
+        try:
+            scan = scan_runs(path, format=format_, channels=tuple(channels), resume=resume, step=step, strict=strict)
+            runs = list(scan)
+        except ReadError as problem:
+            if len(listed) == 1:
+                raise
+            found.problems.append(Problem("unreadable", "error", str(problem)))
+            continue
+        found.runs.extend(runs)
         found.problems.extend(scan.problems)
         found.ignored.extend(scan.ignored)
+        if not runs and len(listed) > 1 and not any(p.severity == "error" for p in scan.problems):
+            # What the user named and cannot be read is an error, not a file among others.
+            found.problems.append(Problem("no-logs", "error", f"No logs found under {path}"))
     if not found.runs:
         where = ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
         reason = f": {found.problems[0]}" if found.problems else ""
-        others = f" ({len(found.ignored)} other files passed over)" if found.ignored else ""
+        others = f" ({len(found.ignored)} files passed over)" if found.ignored else ""
         raise NoLogsFound(f"no logs found under {where or 'an empty list of paths'}{others}{reason}")
     return found
+
+
+def _standard_input() -> list[str]:
+    """Paths from standard input, one a line, byte for byte as the file system has them."""
+    if sys.stdin is None:
+        raise InputError("'-' reads paths from standard input, which is closed")
+    stream = getattr(sys.stdin, "buffer", None)
+    text = sys.stdin.read() if stream is None else os.fsdecode(stream.read())
+    return text.splitlines()
 
 
 def say(message: str, *, quiet: bool = False) -> None:
@@ -163,16 +189,40 @@ def progress(items: Sequence[Any], label: str, *, quiet: bool = False) -> Iterat
     yield lines()
 
 
-def slug(name: str) -> str:
-    """A file name made from a run's identity: no separators, no surprises, unique by a hash where shortened.
+def slug(name: str, taken: set[str]) -> str:
+    """A file name made from a run's identity: no separators, no surprises, unlike every name in ``taken``.
 
-    >>> slug("a/b run#1")
-    'a_b_run_1'
+    Parameters
+    ----------
+    name : str
+    taken : set of str
+        Names used so far; the new one is added. Compared without case, as some file systems do.
+
+    Examples
+    --------
+    >>> used = set()
+    >>> slug("a/b run#1", used), slug("a_b run#1", used)[:10]
+    ('a_b_run_1', 'a_b_run_1_')
     """
-    import hashlib
-
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "-_.") else "_" for c in name).strip("._") or "run"
-    return safe if len(safe) <= 80 else f"{safe[:68]}_{hashlib.sha256(name.encode()).hexdigest()[:10]}"
+    short = safe[:68]
+    made = (
+        safe if len(safe) <= 80 else f"{short}_{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:10]}"
+    )
+    number = 1
+    while made.lower() in taken:
+        number += 1
+        made = f"{short}_{number}"
+    taken.add(made.lower())
+    return made
+
+
+def check_roles(runs: Sequence[Run], roles: Mapping[str, str]) -> None:
+    """Every channel that was given a role must be in one of the runs."""
+    present = {name for run in runs for name in run.channels}
+    for name in roles:
+        if name not in present:
+            raise InputError(f"no run has a channel {name!r} to give a role. {nearest(name, present)}")
 
 
 def loaded(run: Run) -> tuple[Run | None, str]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.errors import InputError, nearest
-from trajscope.history.roles import guess_role
+from trajscope.history.roles import ROLES, guess_role
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -342,12 +342,14 @@ class Run:
         Raises
         ------
         InputError
-            If a name is not a channel of the run.
+            If a name is not a channel of the run, or a role is none of `trajscope.history.ROLES`.
         """
         channels = dict(self.channels)
         for name, role in roles.items():
             if name not in channels:
                 raise InputError(f"run {self.id!r} has no channel {name!r} to give a role. {nearest(name, channels)}")
+            if role not in ROLES:
+                raise InputError(f"role {role!r} of channel {name!r} is unknown. {nearest(role, ROLES)}")
             channels[name] = replace(channels[name], role=role, role_confidence=1.0)
         return self.replace(channels=channels)
 

@@ -36,7 +36,7 @@ def write(audit: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="backslashreplace")  # names that are no Unicode
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
