@@ -29,6 +29,7 @@ from log_samples import SAMPLES
 
 from trajscope.errors import TrajscopeError
 from trajscope.readers import Reader, readers, scan_runs
+from trajscope.readers.base import ReaderFailure
 from trajscope.testing import check_reader, damaged
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -82,10 +83,10 @@ def scan_damaged(sample: Path, scratch: Path, seed: int) -> None:
     for run in scan_runs(scratch):
         try:
             _ = run.data
-        except TrajscopeError as failure:
-            cause = failure.__cause__
-            if isinstance(cause, Exception) and not isinstance(cause, (OSError, TrajscopeError)):
-                raise cause from None
+        except ReaderFailure as failure:
+            raise failure.__cause__ or failure from None
+        except TrajscopeError:
+            continue
 
 
 def main() -> int:

@@ -188,6 +188,7 @@ def _archive(path: Path, file: str, problems: list[Problem]) -> dict[str, NDArra
         EOFError,
         OSError,
         struct.error,
+        UnicodeDecodeError,  # of a member's name
     ) as problem:
         problems.append(
             Problem("damaged-file", "warning", f"The archive is damaged ({problem}); what is left was read", file)

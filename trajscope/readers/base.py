@@ -13,12 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trajscope.errors import ReadError
 from trajscope.history import RunData, Source
 
-__all__ = ["HEAD_BYTES", "ReadOptions", "Reader", "Rejected", "Tree"]
+__all__ = ["HEAD_BYTES", "ReadOptions", "Reader", "ReaderFailure", "Rejected", "Tree"]
 
 #: How many bytes of a file `Reader.can_read` is shown.
 HEAD_BYTES = 4096
+
+
+class ReaderFailure(ReadError):
+    """A reader's own bug, as the user meets it: one sentence, with the exception that escaped as its cause."""
 
 
 class Rejected(Exception):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from trajscope.errors import InputError, NoLogsFound, ReadError, SeveralRuns, TrajscopeError, nearest
 from trajscope.history import RESUME_POLICIES, Problem, Run, RunData, Source, assemble
-from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions, Rejected
+from trajscope.readers.base import HEAD_BYTES, Reader, ReaderFailure, ReadOptions, Rejected
 
 __all__ = ["Scan", "read_run", "readers", "scan_runs"]
 
@@ -261,7 +261,7 @@ class Scan:
                 where = Path(problem.filename) if isinstance(problem.filename, str) else files[0]
                 raise ReadError(f"{options.label(where)}: cannot be read: {problem.strerror or problem}") from problem
             except Exception as problem:  # a reader's bug becomes one sentence, with the cause attached
-                raise ReadError(
+                raise ReaderFailure(
                     f"{options.label(files[0])}: the {reader.name} reader failed ({type(problem).__name__}: {problem})"
                 ) from problem
             notes = [*copies, *_sibling_note(merged, options, files)]

@@ -21,7 +21,7 @@ import numpy as np
 
 from trajscope.errors import InputError, ReadError, TrajscopeError
 from trajscope.history import Problem, Run, RunData, Source
-from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions, Rejected, Tree
+from trajscope.readers.base import HEAD_BYTES, Reader, ReaderFailure, ReadOptions, Rejected, Tree
 from trajscope.readers.scan import Scan
 
 __all__ = ["ContractViolation", "check_reader", "damaged"]
@@ -176,15 +176,16 @@ def _runs(reader: Reader, sample: Path, channels: tuple[str, ...] = ()) -> Itera
     for run in Scan(sample, (reader,), options, "auto", False):
         try:
             _ = run.data
-        except ReadError as failure:
+        except ReaderFailure as failure:
             cause = failure.__cause__
             if isinstance(cause, ContractViolation):
                 raise cause from None
-            if isinstance(cause, Exception) and not isinstance(cause, (OSError, TrajscopeError)):
+            if isinstance(cause, Exception):
                 raise ContractViolation(
                     f"{run.id}: reading ended in {type(cause).__name__}: {cause}; deliver the good part and a Problem,"
                     " or raise ReadError"
                 ) from cause
+        except ReadError:
             continue
         except TrajscopeError as failure:
             raise ContractViolation(
