@@ -15,7 +15,8 @@ from trajscope.history import Run
 from trajscope.readers import read_run, scan_runs
 from trajscope.readers._bytes import clean_bytes
 from trajscope.readers._cells import parse_number
-from trajscope.readers._csvparse import parse_delimited, sniff
+from trajscope.readers._csvparse import parse_delimited
+from trajscope.readers._dialect import sniff
 
 Write = Callable[..., Path]
 
@@ -425,3 +426,14 @@ def test_a_changed_byte_never_raises_and_costs_at_most_its_row(write: Write, pos
 def test_any_bytes_called_csv_never_raise(write: Write, content: bytes) -> None:
     for run in scan_runs(write("any.csv", content)):
         _ = run.channels
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_header_longer_than_what_is_sniffed_keeps_all_its_names(write: Write, end: str) -> None:
+    names = [*(f"some/long/channel/{i:05d}" for i in range(6000)), "train/loss", "val/accuracy", "step"]
+    rows = [",".join([*["1.5"] * 6000, f"{1 / (i + 1)}", "0.5", str(i)]) for i in range(4)]
+    path = write("wide.csv", end.join(["# a note", ",".join(names), *rows]) + end)
+    [run] = scan_runs(path.parent)  # its only step-like name stands last
+    assert list(run.channels) == names[:-1]
+    assert run.channels["train/loss"].steps.tolist() == [0, 1, 2, 3]
+    assert "ragged-row" not in codes(run)

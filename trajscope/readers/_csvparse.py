@@ -1,9 +1,5 @@
 """Delimited text to a `Table`: a fast path for clean files, a patient one that loses nothing for the rest.
 
-The delimiter (comma, tab, semicolon, pipe, runs of blanks) is the one that cuts most of the first lines into the same
-number of cells as the header, outside quotes. A decimal comma is assumed only where the comma is not the delimiter, a
-cell such as ``0,50`` (not of thousands' form) occurs and no cell has a decimal point.
-
 Clean files go through pyarrow's parser in one thread: correctly rounded numbers, empty cells apart from NaN. A file
 with ragged rows, headers inside, or stray quotes goes line by line instead.
 """
@@ -13,139 +9,22 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.history import Problem
-from trajscope.readers._cells import MISSING, number_cells, parse_number
+from trajscope.readers._cells import MISSING, number_cells
+from trajscope.readers._dialect import Dialect, is_header, sniff, sniffed_part, split_line
 from trajscope.readers._table import Column, Table, unique_names
 
-__all__ = ["Dialect", "parse_delimited", "sniff"]
+__all__ = ["parse_delimited"]
 
-_DELIMITERS = (",", "\t", ";", "|", " ")
-_SNIFF_LINES = 60
-_COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+\Z")
-_COMMA_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\Z")
-_POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?\Z")
 _HUGE_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
 _MAX_QUOTED_LINES = 500
 #: Bytes parsed at a time: what stays in the cache. A longer row sends the file to the patient path.
 _BLOCK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a delimited file is written.
-
-    Attributes
-    ----------
-    delimiter : str
-        One character; a blank stands for runs of blanks.
-    decimal_comma : bool
-    header : tuple of str
-        Column names as written; empty where the file has no header.
-    skip : int
-        Lines before the first data line (comments, header).
-    width : int
-        Number of columns.
-    consistent : float
-        Share of the sniffed data lines that have ``width`` cells.
-    """
-
-    delimiter: str
-    decimal_comma: bool
-    header: tuple[str, ...]
-    skip: int
-    width: int
-    consistent: float
-
-
-def split_line(line: str, delimiter: str) -> list[str]:
-    """Cut one line into cells, honouring quotes; a blank as delimiter stands for runs of blanks.
-
-    >>> split_line('1,"a, b",2', ",")
-    ['1', 'a, b', '2']
-    """
-    if delimiter == " ":
-        return line.split()
-    if '"' not in line:
-        return line.split(delimiter)
-    try:
-        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
-    except csv.Error:
-        return line.split(delimiter)
-
-
-def sniff(text: str) -> Dialect | None:
-    """Find out how a text is delimited from its first lines; None where it does not look delimited.
-
-    >>> sniff("step;loss\\n0;1,50\\n1;1,25\\n").decimal_comma
-    True
-    """
-    lines = text.split("\n")
-    if len(lines) > 2 and not text.endswith("\n"):
-        lines = lines[:-1]  # the head may end inside a line
-    lines = [line.rstrip("\r") for line in lines[:_SNIFF_LINES]]
-    skip = 0
-    comments: list[str] = []
-    while skip < len(lines) and (not lines[skip].strip() or lines[skip].lstrip().startswith("#")):
-        comments.append(lines[skip])
-        skip += 1
-    body = [line for line in lines[skip:] if line.strip()]
-    if not body:
-        return _commented_header(comments, skip)
-    best: tuple[float, int, int, str] | None = None
-    for rank, delimiter in enumerate(_DELIMITERS):
-        width = len(split_line(body[0], delimiter))
-        if width < 2 or (delimiter == " " and best is not None):
-            continue
-        same = sum(len(split_line(line, delimiter)) == width for line in body[1:])
-        share = same / max(len(body) - 1, 1) if len(body) > 1 else 1.0
-        key = (round(share, 1), width, -rank, delimiter)
-        if best is None or key[:3] > best[:3]:
-            best = key
-    if best is None:
-        delimiter, width, share = ",", 1, 1.0
-    else:
-        share, width, _, delimiter = best
-    rows = [split_line(line, delimiter) for line in body]
-    comma = delimiter not in (",", " ") and _has_decimal_comma(rows[1:] or rows)
-    header = rows[0]
-    if not _is_header(header, decimal_comma=comma):
-        named = _commented_header(comments, skip, delimiter)
-        header = list(named.header) if named is not None and named.width == width else []
-        return Dialect(delimiter, comma, tuple(header), skip, width, share)
-    return Dialect(delimiter, comma, tuple(header), skip + 1, width, share)
-
-
-def _commented_header(comments: Sequence[str], skip: int, delimiter: str = "") -> Dialect | None:
-    """A header in the last comment line (``# step loss``)."""
-    if not comments or "{" in comments[-1]:
-        return None
-    line = comments[-1].lstrip("# \t")
-    for candidate in (delimiter,) if delimiter else _DELIMITERS:
-        cells = split_line(line, candidate)
-        if len(cells) > 1 and _is_header(cells):
-            return Dialect(candidate, False, tuple(cells), skip, len(cells), 1.0)
-    return None
-
-
-def _is_header(cells: Sequence[str], *, decimal_comma: bool = False) -> bool:
-    """Whether cells are names: some are no numbers, and none is a bare number unless most are names."""
-    kinds = [parse_number(c, decimal_comma=decimal_comma)[1] for c in cells]
-    names = sum(k in ("bad", "unit") for k in kinds)
-    numbers = sum(k not in ("bad", "missing", "unit") for k in kinds)
-    return names > 0 and numbers <= names
-
-
-def _has_decimal_comma(rows: Sequence[Sequence[str]]) -> bool:
-    cells = [c.strip() for row in rows for c in row]
-    half = sum(bool(_COMMA_NUMBER.match(c)) and not _COMMA_THOUSANDS.match(c) for c in cells)
-    point = sum(bool(_POINT_NUMBER.match(c)) for c in cells)
-    return half > 0 and point == 0
 
 
 def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> Table:
@@ -158,13 +37,13 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
     file : str
         Label for problems.
     dialect : Dialect, optional
-        Default: sniffed from the first 64 KiB.
+        Default: sniffed from the first 64 KiB, or from as much as holds the header.
 
     Returns
     -------
     Table
     """
-    dialect = dialect or sniff(data[:65536].decode("utf-8", errors="replace"))
+    dialect = dialect or sniff(sniffed_part(data).decode("utf-8", errors="replace"))
     if dialect is None or not data or data.isspace():
         return Table()
     table = None
@@ -443,7 +322,7 @@ def _again(cells: list[str], names: list[str]) -> bool:
     """Whether a row inside the file is a header: mostly the known names, and no numbers."""
     known = {n.strip() for n in names}
     shared = sum(c in known for c in cells if c)
-    return shared * 2 >= min(len(cells), len(names)) and shared > 0 and _is_header(cells)
+    return shared * 2 >= min(len(cells), len(names)) and shared > 0 and is_header(cells)
 
 
 def _grow(cells: list[str], names: list[str]) -> tuple[list[int], list[str]]:

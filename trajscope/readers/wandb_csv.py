@@ -17,7 +17,8 @@ import numpy as np
 from trajscope.history import Problem, Source, guess_role
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
-from trajscope.readers._csvparse import parse_delimited, split_line
+from trajscope.readers._csvparse import parse_delimited
+from trajscope.readers._dialect import split_line
 from trajscope.readers._table import Column, Table, table_source
 from trajscope.readers.base import Reader, ReadOptions
 

@@ -1,0 +1,154 @@
+"""How a delimited text is written: its delimiter, its header, its decimal mark, found out from its first lines.
+
+The delimiter (comma, tab, semicolon, pipe, runs of blanks) is the one that cuts most of the first lines into the same
+number of cells as the header, outside quotes. A decimal comma is assumed only where the comma is not the delimiter, a
+cell such as ``0,50`` (not of thousands' form) occurs and no cell has a decimal point.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trajscope.readers._cells import parse_number
+
+__all__ = ["Dialect", "is_header", "sniff", "sniffed_part", "split_line"]
+
+_DELIMITERS = (",", "\t", ";", "|", " ")
+_SNIFF_LINES = 60
+_COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+\Z")
+_COMMA_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\Z")
+_POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?\Z")
+_SNIFF_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a delimited file is written.
+
+    Attributes
+    ----------
+    delimiter : str
+        One character; a blank stands for runs of blanks.
+    decimal_comma : bool
+    header : tuple of str
+        Column names as written; empty where the file has no header.
+    skip : int
+        Lines before the first data line (comments, header).
+    width : int
+        Number of columns.
+    consistent : float
+        Share of the sniffed data lines that have ``width`` cells.
+    """
+
+    delimiter: str
+    decimal_comma: bool
+    header: tuple[str, ...]
+    skip: int
+    width: int
+    consistent: float
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    """Cut one line into cells, honouring quotes; a blank as delimiter stands for runs of blanks.
+
+    >>> split_line('1,"a, b",2', ",")
+    ['1', 'a, b', '2']
+    """
+    if delimiter == " ":
+        return line.split()
+    if '"' not in line:
+        return line.split(delimiter)
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:
+        return line.split(delimiter)
+
+
+def sniffed_part(data: bytes) -> bytes:
+    """The first 64 KiB; more where the header and the line under it are longer, since a cut header loses columns.
+
+    >>> len(sniffed_part(b"a," * 50_000 + b"z\\n" + b"1," * 50_000 + b"2\\n" + b"3,"))
+    200004
+    """
+    end = 0
+    whole = 0
+    while end < len(data) and whole < 2:
+        stop = data.find(b"\n", end)
+        if stop < 0:
+            return data if whole else data[:_SNIFF_BYTES]
+        line = data[end : stop + 1].strip()
+        whole += bool(line) and not line.startswith(b"#")
+        end = stop + 1
+    return data[: max(end, _SNIFF_BYTES)]
+
+
+def sniff(text: str) -> Dialect | None:
+    """Find out how a text is delimited from its first lines; None where it does not look delimited.
+
+    >>> sniff("step;loss\\n0;1,50\\n1;1,25\\n").decimal_comma
+    True
+    """
+    lines = text.split("\n")
+    if len(lines) > 2 and not text.endswith("\n"):
+        lines = lines[:-1]  # the head may end inside a line
+    lines = [line.rstrip("\r") for line in lines[:_SNIFF_LINES]]
+    skip = 0
+    comments: list[str] = []
+    while skip < len(lines) and (not lines[skip].strip() or lines[skip].lstrip().startswith("#")):
+        comments.append(lines[skip])
+        skip += 1
+    body = [line for line in lines[skip:] if line.strip()]
+    if not body:
+        return _commented_header(comments, skip)
+    best: tuple[float, int, int, str] | None = None
+    for rank, delimiter in enumerate(_DELIMITERS):
+        width = len(split_line(body[0], delimiter))
+        if width < 2 or (delimiter == " " and best is not None):
+            continue
+        same = sum(len(split_line(line, delimiter)) == width for line in body[1:])
+        share = same / max(len(body) - 1, 1) if len(body) > 1 else 1.0
+        key = (round(share, 1), width, -rank, delimiter)
+        if best is None or key[:3] > best[:3]:
+            best = key
+    if best is None:
+        delimiter, width, share = ",", 1, 1.0
+    else:
+        share, width, _, delimiter = best
+    rows = [split_line(line, delimiter) for line in body]
+    comma = delimiter not in (",", " ") and _has_decimal_comma(rows[1:] or rows)
+    header = rows[0]
+    if not is_header(header, decimal_comma=comma):
+        named = _commented_header(comments, skip, delimiter)
+        header = list(named.header) if named is not None and named.width == width else []
+        return Dialect(delimiter, comma, tuple(header), skip, width, share)
+    return Dialect(delimiter, comma, tuple(header), skip + 1, width, share)
+
+
+def _commented_header(comments: Sequence[str], skip: int, delimiter: str = "") -> Dialect | None:
+    """A header in the last comment line (``# step loss``)."""
+    if not comments or "{" in comments[-1]:
+        return None
+    line = comments[-1].lstrip("# \t")
+    for candidate in (delimiter,) if delimiter else _DELIMITERS:
+        cells = split_line(line, candidate)
+        if len(cells) > 1 and is_header(cells):
+            return Dialect(candidate, False, tuple(cells), skip, len(cells), 1.0)
+    return None
+
+
+def is_header(cells: Sequence[str], *, decimal_comma: bool = False) -> bool:
+    """Whether cells are names: some are no numbers, and none is a bare number unless most are names."""
+    kinds = [parse_number(c, decimal_comma=decimal_comma)[1] for c in cells]
+    names = sum(k in ("bad", "unit") for k in kinds)
+    numbers = sum(k not in ("bad", "missing", "unit") for k in kinds)
+    return names > 0 and numbers <= names
+
+
+def _has_decimal_comma(rows: Sequence[Sequence[str]]) -> bool:
+    cells = [c.strip() for row in rows for c in row]
+    half = sum(bool(_COMMA_NUMBER.match(c)) and not _COMMA_THOUSANDS.match(c) for c in cells)
+    point = sum(bool(_POINT_NUMBER.match(c)) for c in cells)
+    return half > 0 and point == 0
