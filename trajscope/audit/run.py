@@ -207,9 +207,10 @@ def audit(
     if wanted:
         run = run.with_roles(wanted)
     parts = run.split()
-    if len(parts) == 1:
-        return _audit_part(run, chosen, tuple(known_events))
-    audits = tuple(_audit_part(p, chosen, tuple(known_events)) for p in parts)
+    with np.errstate(over="ignore", invalid="ignore"):  # differences of values near the end of the float range
+        audits = tuple(_audit_part(p, chosen, tuple(known_events)) for p in parts)
+    if len(audits) == 1:
+        return audits[0]
     order = ("cannot tell", *VERDICTS[:3])
     worst = max(audits, key=lambda a: order.index(a.verdict))
     number_of = audits.index(worst) + 1

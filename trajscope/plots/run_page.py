@@ -24,6 +24,9 @@ __all__ = ["Panel", "figure", "panels", "plot"]
 SHOWN = ("loss", "val_loss", "grad_norm", "entropy", "kl", "lr")
 MOST_PANELS = 5
 
+#: Largest value that is drawn; the margins of an axis beyond it overflow.
+DRAWABLE = 1e300
+
 _EVENT_COLOUR = {"fail": "vermilion", "watch": "orange", "info": "grey"}
 
 
@@ -82,7 +85,7 @@ def _panel(c: Channel) -> Panel:
     order = np.argsort(c.steps, kind="stable")
     steps, values = c.steps[order], c.values[order].astype(np.float64)
     good = np.isfinite(values)
-    x, y = steps[good], values[good]
+    x, y = steps[good], np.clip(values[good], -DRAWABLE, DRAWABLE)
     rows = min_max(x, y)
     spread = float(y.max() / max(y.min(), 1e-300)) if y.size and y.min() > 0 else 0.0
     return Panel(c.name, c.role, x[rows], y[rows], steps[~good], spread > 30, None, y.size <= 120)
