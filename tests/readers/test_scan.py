@@ -254,3 +254,22 @@ class TestSharedData:
         run = read_run(place)
         assert "unrelated-runs" in [p.code for p in run.problems]
         assert len(run.split()) == 2
+
+
+def test_a_filter_may_be_one_pattern_and_says_when_nothing_matches(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("step,loss\n" + "\n".join(f"{i},{i}" for i in range(20)))
+    assert list(read_run(path, channels="loss").channels) == ["loss"]
+    run = read_run(path, channels="zzz")
+    assert [p.code for p in run.problems][:1] == ["no-channel-matches"]
+
+
+def test_what_is_neither_file_nor_directory_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(NoLogsFound, match="neither a regular file nor a directory"):
+        scan_runs("/dev/null")
+    with pytest.raises(NoLogsFound, match="not a path"):
+        scan_runs("x" * 100_000)
+    other = tmp_path / "a.bin"
+    other.write_bytes(bytes(range(256)))
+    with pytest.raises(NoLogsFound, match="no reader takes this file"):
+        read_run(other)

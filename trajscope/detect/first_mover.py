@@ -296,7 +296,7 @@ def _move(band: _Band, start: float, stop: float, c: float, stride: float) -> Mo
 
 
 def _ranked(moves: list[Move]) -> list[Move]:
-    """Order by the end of the interval (low, high]; a channel whose interval overlaps an earlier one shares its rank."""
+    """Order by the end of the interval (low, high]; overlapping intervals share a rank."""
     moved = sorted((m for m in moves if m.moved), key=lambda m: (m.high, m.low, m.channel))
     still = sorted((m for m in moves if not m.moved), key=lambda m: m.channel)
     out: list[Move] = []

@@ -265,6 +265,9 @@ class Scan:
                     f"{options.label(files[0])}: the {reader.name} reader failed ({type(problem).__name__}: {problem})"
                 ) from problem
             notes = [*copies, *_sibling_note(merged, options, files)]
+            if options.channels and not data.channels:
+                wanted = ", ".join(options.channels)
+                notes.append(Problem("no-channel-matches", "warning", f"No channel matches the filter {wanted}"))
             data = RunData(
                 data.channels,
                 data.config,
@@ -336,8 +339,14 @@ def _refuse_losses(problems: Sequence[Problem]) -> None:
 
 def _root(path: str | Path) -> Path:
     root = Path(path)
-    if not root.exists():
+    try:
+        there = root.exists()
+    except (OSError, ValueError) as problem:  # a name that no file system takes
+        raise NoLogsFound(f"{str(root)[:80]}: not a path ({problem})") from problem
+    if not there:
         raise NoLogsFound(f"{root}: no such file or directory")
+    if not (root.is_file() or root.is_dir()):
+        raise NoLogsFound(f"{root}: neither a regular file nor a directory")
     return root
 
 
@@ -382,7 +391,8 @@ def scan_runs(
     if resume not in RESUME_POLICIES:
         raise InputError(f"resume policy {resume!r} is unknown. {nearest(resume, RESUME_POLICIES)}")
     path = _root(root)
-    options = ReadOptions(path, tuple(channels), step, explicit=path.is_file())
+    patterns = (channels,) if isinstance(channels, str) else tuple(channels)
+    options = ReadOptions(path, patterns, step, explicit=path.is_file())
     return Scan(path, _choose(format), options, resume, strict)
 
 
@@ -430,7 +440,9 @@ def read_run(
         found = chosen[:1]
     if not found:
         reasons = "; ".join(str(p) for p in scan.problems[:3])
-        passed = f" ({len(scan.ignored)} other files passed over)" if scan.ignored else ""
+        passed = f" ({len(scan.ignored)} files passed over)" if scan.ignored else ""
+        if scan.root.is_file() and not reasons:
+            raise NoLogsFound(f"{path}: no reader takes this file; `trajscope readers` lists what can be read")
         raise NoLogsFound(f"no logs found under {path}{passed}" + (f": {reasons}" if reasons else ""))
     if len(found) > 1:
         names = ", ".join(r.id for r in found[:6]) + (", ..." if len(found) > 6 else "")
