@@ -251,3 +251,9 @@ def test_a_changed_byte_never_raises_and_costs_at_most_its_line(write: Write, po
     run = read_run(write("a.jsonl", DATA[:position] + bytes([byte]) + DATA[position + 1 :]))
     # a changed newline glues two records, which both stay; anything else concerns one
     assert max(len(c) for c in run.channels.values()) >= 11 or run.superseded
+
+
+def test_steps_beyond_the_integers_are_said_to_be_inexact(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(f'{{"step": {10**30 + i}, "loss": {i}}}' for i in range(20)))
+    assert "inexact-steps" in [p.code for p in read_run(path).problems]

@@ -296,6 +296,9 @@ def _steps(table: Table, step: str, prefer: Sequence[str], source: Source) -> tu
     values = column.filled(len(table))
     usable = np.isfinite(values)
     exact = _exact(column, values, usable)
+    if exact.dtype.kind == "f" and bool(np.any(np.abs(exact) >= 2**53)):
+        text = "Steps beyond the integers that a float holds exactly: neighbouring ones cannot be told apart"
+        source.problems.append(Problem("inexact-steps", "warning", text, source.file))
     if not usable.all():
         exact = _carried(exact, usable, index, table, source)
     derived = None if step else _within_epoch(exact, table, index)
