@@ -50,6 +50,24 @@ def test_literals_and_strings_are_four_different_things(write: Write) -> None:
     assert channel.steps.tolist() == [0, 1, 2, 3, 4, 6, 7, 8]
 
 
+@pytest.mark.parametrize("filler", [0.5, None], ids=["fast path", "patient path"])
+def test_numbers_beyond_a_float_are_infinite_and_counted(write: Write, filler: float | None) -> None:
+    texts = ["1" + "0" * 400, "-1" + "0" * 400, "1e400", "1" + "0" * 70, "9" * 5000, "0.5"]
+    lines = (f'{{"step": {i}, "loss": {v}, "other": {json.dumps(filler)}}}\n' for i, v in enumerate(texts))
+    run = read_run(write("a.jsonl", "".join(lines)))
+    np.testing.assert_array_equal(run.channels["loss"].values, [np.inf, -np.inf, np.inf, 1e70, np.inf, 0.5])
+    (problem,) = run.problems
+    assert (problem.code, problem.severity, problem.count, problem.file) == ("overflow", "info", 4, "a.jsonl")
+
+
+@pytest.mark.parametrize("values", [["Infinity", "0.5"], ["Infinity", "NaN"], ["-Infinity", "1" + "0" * 70, "3"]])
+def test_written_infinities_are_no_overflow(write: Write, values: list[str]) -> None:
+    lines = (f'{{"step": {i}, "loss": {v}}}\n' for i, v in enumerate(values))
+    run = read_run(write("a.jsonl", "".join(lines)))
+    np.testing.assert_array_equal(run.channels["loss"].values, [float(v) for v in values])
+    assert not run.problems
+
+
 def test_nested_objects_lists_settings_and_media(write: Write) -> None:
     record = {
         "loss": {"total": 1.5, "parts": [1.0, 2.0]}, "info": {"learner": {"kl": 0.01}}, "date": "2024-01-01",

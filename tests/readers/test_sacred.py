@@ -122,6 +122,14 @@ def test_what_is_no_number_is_counted(tmp_path: Path, value: Any) -> None:
     assert codes(run) == ["not-a-scalar"]
 
 
+def test_numbers_beyond_a_float_are_infinite_and_counted(tmp_path: Path) -> None:
+    text = '{"x": [1%s, 1e400, Infinity, 2.5], "x_T": [0, 1, 2, 3], "y": [1, 2], "y_T": [1%s, 5]}' % (("0" * 400,) * 2)
+    run = read_run(directory(tmp_path, {}, text.encode()))
+    assert run.channels["x"].values.tolist() == [np.inf, np.inf, np.inf, 2.5]
+    assert run.channels["y"].steps.tolist() == [5]
+    assert {p.code: p.count for p in run.problems} == {"overflow": 2, "not-a-scalar": 1}
+
+
 def test_lists_of_unequal_length(tmp_path: Path) -> None:
     run = read_run(directory(tmp_path, {}, {"x": [1.0, 2.0, 3.0], "x_T": [0, 1]}))
     assert run.channels["x"].steps.tolist() == [0, 1]

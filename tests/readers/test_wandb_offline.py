@@ -68,6 +68,13 @@ class TestValues:
         run = read(tmp_path, log([history({"n": 10**30, "_step": 0}), history({"n": 2**60, "_step": 1})]))
         assert run.channels["n"].values.tolist() == [1e30, 2.0**60]
 
+    def test_numbers_beyond_a_float_are_infinite_and_counted(self, tmp_path: Path) -> None:
+        texts = ["1e400", "-1" + "0" * 400, "Infinity", "-Infinity", '"Infinity"', '{"in": 1e400}', '{"in": Infinity}']
+        run = read(tmp_path, log([history({"_step": s}, x=t) for s, t in enumerate(texts)]))
+        assert run.channels["x"].values.tolist() == [np.inf, -np.inf, np.inf, -np.inf, np.inf]
+        found = {p.message.partition(":")[0]: p.count for p in run.problems if p.code == "overflow"}
+        assert found == {"x": 2, "x.in": 1}
+
     def test_large_steps_stay_exact(self, tmp_path: Path) -> None:
         steps = [2**53 + 1, 2**53 + 2, 2**62 + 1]
         run = read(tmp_path, log([history({"x": 1.0, "_step": s}) for s in steps]))

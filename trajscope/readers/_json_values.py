@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from trajscope.readers._json_text import loads
 from trajscope.readers._wandb_decode import Ints, binary, numbers
 
 __all__ = ["Parsed", "parse"]
@@ -44,6 +44,8 @@ class Parsed:
         Integers beyond 2^53, by position.
     booleans : int
         How many of the numbers are true or false.
+    beyond : tuple of int
+        Positions of numbers beyond the range of a float, which read as infinite.
     """
 
     values: NDArray[np.float64]
@@ -52,6 +54,7 @@ class Parsed:
     nested: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     exact: dict[int, int] = field(default_factory=dict)
     booleans: int = 0
+    beyond: tuple[int, ...] = ()
 
 
 def parse(data: NDArray[np.uint8], start: Ints, end: Ints) -> Parsed:
@@ -68,6 +71,8 @@ def parse(data: NDArray[np.uint8], start: Ints, end: Ints) -> Parsed:
         text = data[start[i] : end[i]].tobytes()
         if text.lstrip(b"-").isdigit():
             out.exact[i] = int(text[:400])
+    last = data[np.maximum(end, 1) - 1]  # of a written infinity it is a y
+    out.beyond = tuple(np.flatnonzero(scalar & np.isinf(values) & (last != ord("y"))).tolist())
     for i in np.flatnonzero(~(scalar | out.missing)).tolist():
         _other(out, i, data[start[i] : end[i]].tobytes())
     return out
@@ -102,7 +107,7 @@ def _other(out: Parsed, i: int, text: bytes) -> None:
         return
     if text[:1] == b"{" and b'"_type"' not in text[:4096]:
         try:
-            content = json.loads(text)
+            content = loads(text.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             return
         if isinstance(content, dict) and "_type" not in content:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from trajscope.history import Problem
-from trajscope.readers._cells import number_cells
 from trajscope.readers._csvparse import text_column, whole_numbers
+from trajscope.readers._json_text import beyond_float, clipped, decode_at, loads, overflow
 from trajscope.readers._table import Column, Table
 
 __all__ = ["CONFIG_KEYS", "Records", "fast_table", "parse_records", "records_table"]
@@ -30,7 +30,6 @@ CONFIG_KEYS = frozenset({"config", "hparams", "hyperparameters", "hyper_paramete
 
 _LONGEST_LIST = 64
 _DEPTH = 24
-_DECODER = json.JSONDecoder()
 
 
 @dataclass
@@ -45,12 +44,16 @@ class Records:
     prefix : list of str
         What stood before the record on its line (a logger's time and name).
     problems : list of Problem
+    json : bool
+        Whether the values are as `trajscope.readers._json_text` delivers them, so that a number beyond the range of a
+        float is told from an infinity that was written.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     line: list[int] = field(default_factory=list)
     prefix: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    json: bool = False
 
 
 def parse_records(data: bytes, file: str) -> Records:
@@ -70,7 +73,7 @@ def parse_records(data: bytes, file: str) -> Records:
     text = data.decode("utf-8", errors="replace")
     if text.lstrip()[:1] == "[":
         return _array(text, file)
-    found = Records()
+    found = Records(json=True)
     bad: list[int] = []
     plain = 0
     lines = text.split("\n")
@@ -119,7 +122,7 @@ def _objects(text: str, start: int, line: int, found: Records) -> bool:
     prefix = text[:start]
     while start < len(text):
         try:
-            value, end = _DECODER.raw_decode(text, start)
+            value, end = decode_at(text, start)
         except (ValueError, RecursionError):
             return False
         if isinstance(value, dict):
@@ -135,7 +138,7 @@ def _objects(text: str, start: int, line: int, found: Records) -> bool:
 def _whole(text: str, found: Records) -> None:
     """One object over several lines; its longest list of objects holds the records."""
     try:
-        value = json.loads(text)
+        value = loads(text)
     except (ValueError, RecursionError):
         return
     lists = [v for v in value.values() if isinstance(v, list) and v and all(isinstance(r, dict) for r in v)]
@@ -147,7 +150,7 @@ def _whole(text: str, found: Records) -> None:
 
 def _array(text: str, file: str) -> Records:
     """An array of objects, or of ``[wall, step, value]`` triples; a cut array gives what is whole."""
-    found = Records()
+    found = Records(json=True)
     position = text.index("[") + 1
     line = 1
     seen = 0
@@ -159,7 +162,7 @@ def _array(text: str, file: str) -> Records:
         if position >= len(text) or text[position] == "]":
             break
         try:
-            value, end = _DECODER.raw_decode(text, position)
+            value, end = decode_at(text, position)
         except (ValueError, RecursionError):
             found.problems.append(
                 Problem(
@@ -216,7 +219,12 @@ def records_table(records: Records, file: str) -> tuple[Table, dict[str, Any]]:
     problems = list(records.problems)
     _expand(lists, cells, media)
     line = np.array(records.line, dtype=np.int64)
-    columns = [_column(name, rows, values, line, problems, file) for name, (rows, values) in cells.items()]
+    columns = []
+    for name, (rows, values) in cells.items():
+        column, beyond = _column(name, rows, values, line, problems, file, exact=records.json)
+        columns.append(column)
+        if beyond:
+            problems.append(overflow(name, beyond, file))
     if media:
         shown = ", ".join(sorted(media)[:5]) + (", ..." if len(media) > 5 else "")
         problems.append(
@@ -272,8 +280,16 @@ def _expand(
 
 
 def _column(
-    name: str, rows: list[int], values: list[Any], line: np.ndarray[Any, Any], problems: list[Problem], file: str
-) -> Column:
+    name: str,
+    rows: list[int],
+    values: list[Any],
+    line: np.ndarray[Any, Any],
+    problems: list[Problem],
+    file: str,
+    *,
+    exact: bool,
+) -> tuple[Column, int]:
+    """One column, and how many of its numbers are beyond the range of a float."""
     at = np.array(rows, dtype=np.int64)
     if at.size > 1 and not bool(np.all(at[1:] > at[:-1])):  # the same key twice in one record: the last counts
         last = np.append(at[1:] != at[:-1], True)
@@ -288,25 +304,20 @@ def _column(
     every = at.size == line.size
     where = None if every else at
     if not kinds <= {int, float, bool}:
-        return _from_text(name, at, values, line, problems, file, missing)
+        return _from_text(name, at, values, line, problems, file, missing), 0
     boolean = kinds == {bool}
     numbers = np.array([], dtype=np.float64)
-    if kinds == {int}:
-        try:
-            numbers = whole_numbers(np.array(values, dtype=np.int64))
-        except OverflowError:
-            numbers = number_cells([str(v) for v in values]).values
-    elif values:
-        numbers = np.array([float(v) if abs(v) < 1e300 else _clip(v) for v in values], dtype=np.float64)
-    return Column(name, numbers, where, missing, boolean=boolean)
-
-
-def _clip(value: float) -> float:
-    """A number as a float; an integer beyond its range is infinite."""
+    beyond = 0
     try:
-        return float(value)
+        if kinds == {int}:
+            numbers = whole_numbers(np.array(values, dtype=np.int64))
+        elif values:
+            numbers = np.array(values, dtype=np.float64)
     except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+        numbers = np.array([clipped(v) for v in values], dtype=np.float64)
+    if np.isinf(numbers).any():
+        beyond = sum((exact or isinstance(v, int)) and beyond_float(v) for v in values)
+    return Column(name, numbers, where, missing, boolean=boolean), beyond
 
 
 def _from_text(
@@ -364,6 +375,8 @@ def fast_table(data: bytes, file: str) -> Table | None:
             pending.extend((f"{name}/{kind.field(k).name}", inner[k]) for k in reversed(range(kind.num_fields)))
         elif pa.types.is_floating(kind) or pa.types.is_integer(kind):
             columns.append(_arrow_column(name, array))
+            if np.isinf(columns[-1].values).any():
+                return None  # the patient path tells an overflow from an infinity that was written
         elif pa.types.is_boolean(kind):
             columns.append(_arrow_column(name, array.cast(pa.int8()), boolean=True))
         elif pa.types.is_list(kind):

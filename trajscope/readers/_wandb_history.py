@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.history import Problem, Series
+from trajscope.readers._json_text import beyond_float, clipped, overflow
 from trajscope.readers._json_values import Parsed, parse
 from trajscope.readers._wandb_decode import (
     Fields,
@@ -47,6 +48,7 @@ class History:
         self._exact: list[dict[int, int]] = []
         self._missing: Counter[int] = Counter()
         self._no_scalar: Counter[int] = Counter()
+        self._beyond: Counter[int] = Counter()
         self._broken = 0
         self._stepless = 0
         self._booleans = 0
@@ -81,6 +83,7 @@ class History:
         kept = np.flatnonzero(use[channel] | (data[found.value_start] == ord("{")))
         channel, record = channel[kept], found.record[kept]
         parsed = parse(data, found.value_start[kept], found.value_end[kept])
+        self._beyond.update(channel[list(parsed.beyond)].tolist())
         channel, record, parsed = self._flatten(channel, record, parsed)
         steps = self._steps(data, fields, channel, record, parsed, len(pieces))
         wall = np.full(len(pieces), np.nan)
@@ -105,7 +108,8 @@ class History:
                 if value is None:
                     self._missing[number] += 1
                 elif self._wanted[number]:
-                    more.append((number, int(record[i]), float(value)))
+                    self._beyond[number] += beyond_float(value)
+                    more.append((number, int(record[i]), clipped(value)))
         if not more:
             return channel, record, parsed
         where, row, values = (np.array(column) for column in zip(*more, strict=True))
@@ -209,6 +213,7 @@ class History:
             total = sum(other.values())
             text = f"{total} values of {shown} are no scalars (media, tables, text or lists) and were passed over"
             problems.append(Problem("not-a-scalar", "info", text, file, count=total))
+        problems += [overflow(self._names[n], k, file) for n, k in self._beyond.items() if k and self._wanted[n]]
         if self._booleans:
             text = f"{self._booleans} values are true or false; they count as 1 and 0"
             problems.append(Problem("boolean-values", "info", text, file, count=self._booleans))
@@ -231,14 +236,11 @@ def _number(data: NDArray[np.uint8], start: int, end: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-def _leaves(prefix: str, content: dict[str, Any], depth: int = 0) -> Iterator[tuple[str, float | None]]:
+def _leaves(prefix: str, content: dict[str, Any], depth: int = 0) -> Iterator[tuple[str, float | int | None]]:
     for key, value in content.items():
         name = f"{prefix}.{key}"
         if value is None or isinstance(value, bool | int | float):
-            try:
-                yield name, None if value is None else float(value)
-            except OverflowError:
-                yield name, float("inf") if value and value > 0 else float("-inf")
+            yield name, value
         elif isinstance(value, dict) and "_type" not in value and depth < 20:
             yield from _leaves(name, value, depth + 1)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from trajscope.errors import ReadError
 from trajscope.history import Problem, Series, Source
+from trajscope.readers._json_text import beyond_float, clipped, loads, overflow
 from trajscope.readers._walltime import iso_time
 from trajscope.readers.base import Reader, ReadOptions
 
@@ -102,7 +103,7 @@ def _load(path: Path, options: ReadOptions, source: Source) -> tuple[dict[str, A
         source.problems.append(Problem("unreadable", "error", f"File cannot be read: {problem.strerror}", label))
         return None, True
     try:
-        found = json.loads(text)
+        found = loads(text)
         return (found, True) if isinstance(found, dict) else (None, True)
     except (ValueError, RecursionError):
         found = _closed(text.rstrip("\0 \r\n\t"))
@@ -133,7 +134,7 @@ def _closed(text: str) -> Any:
         cuts.append((token.start() if mark == "," else token.end(), "".join(reversed(stack))))
     for place, closers in reversed(cuts):
         try:
-            return json.loads(text[:place] + closers)
+            return loads(text[:place] + closers)
         except (ValueError, RecursionError):
             continue
     return None
@@ -191,13 +192,16 @@ def _enter(source: Source, name: str, steps: list[Any], values: list[Any], clock
     """Add a series; return how many values are no numbers and how many entries have no partner."""
     n = min(len(steps), len(values))
     rows: list[tuple[float | int, float | int, float]] = []
-    missing = other = 0
+    missing = other = beyond = 0
     for i in range(n):
         number, step = _number(values[i]), _number(steps[i])
-        if number is None or step is None or not np.isfinite(float(step)):
+        if number is None or step is None or beyond_float(step) or not np.isfinite(step):
             missing += values[i] is None
             other += values[i] is not None
             continue
+        if beyond_float(number):
+            beyond += 1
+            number = clipped(number)
         moment = iso_time(clock[i]) if clock is not None and i < len(clock) and isinstance(clock[i], str) else np.nan
         rows.append((step, number, moment))
     if rows or missing:
@@ -212,6 +216,8 @@ def _enter(source: Source, name: str, steps: list[Any], values: list[Any], clock
             None,
             missing,
         )
+    if beyond:
+        source.problems.append(overflow(name, beyond, source.file))
     return other, abs(len(steps) - len(values))
 
 

@@ -8,7 +8,6 @@ is not finite (``logging_nan_inf_filter``, on by default), so the source is mark
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import load_text
+from trajscope.readers._json_text import loads
 from trajscope.readers._jsonlines import Records, parse_records, records_table
 from trajscope.readers._table import table_source
 from trajscope.readers.base import Reader, ReadOptions, Tree
@@ -64,7 +64,7 @@ class TrainerState(Reader):
         for other, _, earlier, _ in states:
             if other != path:
                 problems.extend(_conflict(options.label(other), earlier, file, rows))
-        records = Records(problems=problems)
+        records = Records(problems=problems, json=True)
         summary: dict[str, Any] = {k: state[k] for k in _FINAL if state.get(k) is not None}
         for i, row in enumerate(rows):
             if "train_runtime" in row:
@@ -101,7 +101,7 @@ def _read(path: Path, label: str) -> tuple[dict[str, Any], list[dict[str, Any]],
     data, problems = load_text(path, label)
     text = data.decode("utf-8", errors="replace")
     try:
-        state = json.loads(text)
+        state = loads(text)
     except (ValueError, RecursionError):
         start = text.find("[", text.find('"log_history"')) if '"log_history"' in text else -1
         if start < 0:
