@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import tracemalloc
 from pathlib import Path
 
@@ -13,20 +14,41 @@ import pytest
 from trajscope.errors import ReadError
 from trajscope.readers import read_run, scan_runs
 
+PACKABLE = ["delimited", "jsonlines", "text", "monitor", "trainer-state", "wandb-csv", "rllib"]
 
-@pytest.mark.parametrize("name", ["delimited", "jsonlines", "text", "monitor"])
+
+@pytest.mark.parametrize("name", PACKABLE)
 def test_compressed_is_the_same_run(tmp_path: Path, name: str) -> None:
     (tmp_path / "plain").mkdir()
-    (tmp_path / "packed").mkdir()
-    path = log_samples.SAMPLES[name](tmp_path / "plain")
-    packed = tmp_path / "packed" / f"{path.name}.gz"
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    (plain,) = scan_runs(path)
-    (run,) = scan_runs(packed.parent)
-    assert (run.format, list(run.channels)) == (plain.format, list(plain.channels))
-    for key, channel in plain.channels.items():
-        np.testing.assert_array_equal(run.channels[key].values, channel.values)
-        np.testing.assert_array_equal(run.channels[key].steps, channel.steps)
+    log_samples.SAMPLES[name](tmp_path / "plain")
+    for path in [p for p in (tmp_path / "plain").rglob("*") if p.is_file()]:
+        packed = tmp_path / "packed" / path.relative_to(tmp_path / "plain").with_name(f"{path.name}.gz")
+        packed.parent.mkdir(parents=True, exist_ok=True)
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+    pairs = list(zip(scan_runs(tmp_path / "plain"), scan_runs(tmp_path / "packed"), strict=True))
+    assert pairs
+    for plain, run in pairs:
+        assert (run.format, list(run.channels)) == (plain.format, list(plain.channels))
+        for key, channel in plain.channels.items():
+            np.testing.assert_array_equal(run.channels[key].values, channel.values)
+            np.testing.assert_array_equal(run.channels[key].steps, channel.steps)
+
+
+def test_a_packed_copy_beside_the_plain_log_is_named(tmp_path: Path) -> None:
+    content = b'{"training_iteration": 1, "timesteps_total": 10, "episode_reward_mean": 1.5}\n' * 2
+    (tmp_path / "result.json").write_bytes(content)
+    (tmp_path / "result.json.gz").write_bytes(gzip.compress(content))
+    run = read_run(tmp_path)
+    assert [(p.code, p.file) for p in run.problems if p.code == "packed-copy"] == [("packed-copy", "result.json.gz")]
+
+
+def test_packed_checkpoints_are_one_run(tmp_path: Path) -> None:
+    for last in (2, 4):
+        rows = [{"step": s, "epoch": s / 4, "loss": 1 / (s + 1)} for s in range(1, last + 1)]
+        path = tmp_path / f"checkpoint-{last}" / "trainer_state.json.gz"
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress(json.dumps({"global_step": last, "log_history": rows}).encode()))
+    assert len(read_run(tmp_path).channels["loss"]) == 4
 
 
 def test_web_export_is_named_after_the_plain_file(tmp_path: Path) -> None:

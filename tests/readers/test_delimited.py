@@ -437,3 +437,30 @@ def test_a_header_longer_than_what_is_sniffed_keeps_all_its_names(write: Write, 
     assert list(run.channels) == names[:-1]
     assert run.channels["train/loss"].steps.tolist() == [0, 1, 2, 3]
     assert "ragged-row" not in codes(run)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_header_may_span_lines(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "a.csv"
+    lines = ["step", f'"loss{end}(train)"', '"note, free"']
+    body = "".join(f'{i},{i / 2},"a{end}b"{end}' for i in range(4))
+    path.write_bytes((",".join(lines) + end + body).encode())
+    run = read_run(path)
+    assert run.channels["loss\n(train)"].values.tolist() == [0.0, 0.5, 1.0, 1.5]
+    assert run.channels["loss\n(train)"].steps.tolist() == [0, 1, 2, 3]
+    assert {p.code for p in run.problems} == {"not-a-scalar"}
+
+
+def test_a_stray_quote_in_the_header_does_not_swallow_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('step,"loss,acc\n' + "".join(f"{i},{i / 2},{i / 4}\n" for i in range(50)))
+    assert max(len(c) for c in read_run(path).channels.values()) == 50
+
+
+@pytest.mark.parametrize(("name", "delimiter"), [("table.txt", ","), ("train.log", "\t")])
+def test_a_text_table_with_a_header_beyond_the_first_look(tmp_path: Path, name: str, delimiter: str) -> None:
+    names = ["step", *(f"train/layer_{i}/metric" for i in range(400))]
+    rows = [names, *([str(i), *[repr(i / 7)] * 400] for i in range(3))]
+    (tmp_path / name).write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    (run,) = scan_runs(tmp_path)
+    assert (run.format, len(run.channels)) == ("delimited", 400)

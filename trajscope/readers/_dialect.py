@@ -8,6 +8,7 @@ cell such as ``0,50`` (not of thousands' form) occurs and no cell has a decimal 
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ _COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+\Z")
 _COMMA_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\Z")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?\Z")
 _SNIFF_BYTES = 1 << 16
+#: A quote that is not closed after so many lines is a stray one.
+_TALLEST = 32
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,8 @@ def split_line(line: str, delimiter: str) -> list[str]:
     if '"' not in line:
         return line.split(delimiter)
     try:
-        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+        lines = line.splitlines(keepends=True)
+        return next(csv.reader(lines, delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:
         return line.split(delimiter)
 
@@ -100,7 +104,8 @@ def sniff(text: str) -> Dialect | None:
     while skip < len(lines) and (not lines[skip].strip() or lines[skip].lstrip().startswith("#")):
         comments.append(lines[skip])
         skip += 1
-    body = [line for line in lines[skip:] if line.strip()]
+    rest, tall = _logical(lines[skip:])
+    body = [line for line in rest if line.strip()]
     if not body:
         return _commented_header(comments, skip)
     best: tuple[float, int, int, str] | None = None
@@ -124,7 +129,24 @@ def sniff(text: str) -> Dialect | None:
         named = _commented_header(comments, skip, delimiter)
         header = list(named.header) if named is not None and named.width == width else []
         return Dialect(delimiter, comma, tuple(header), skip, width, share)
-    return Dialect(delimiter, comma, tuple(header), skip + 1, width, share)
+    return Dialect(delimiter, comma, tuple(header), skip + tall, width, share)
+
+
+def _logical(lines: Sequence[str]) -> tuple[list[str], int]:
+    """Lines with those joined that one quoted cell spans, and how many the first one takes."""
+    joined: list[str] = []
+    first = 1
+    i = 0
+    while i < len(lines):
+        line, height = lines[i], 1
+        if line.count('"') % 2:
+            quotes = itertools.accumulate(other.count('"') for other in lines[i : i + _TALLEST])
+            height = next((k for k, n in enumerate(quotes, 1) if n % 2 == 0), 1)
+            line = "\n".join(lines[i : i + height])
+        first = height if i == 0 else first
+        joined.append(line)
+        i += height
+    return joined, first
 
 
 def _commented_header(comments: Sequence[str], skip: int, delimiter: str = "") -> Dialect | None:

@@ -11,13 +11,15 @@ from pathlib import Path
 
 from trajscope.errors import ReadError
 from trajscope.history import Problem
-from trajscope.readers.base import Rejected
+from trajscope.readers.base import HEAD_BYTES, Rejected
 from trajscope.readers.tensorboard.stream import GZIP_MAGIC, MAX_RATIO, MAX_UNFOLDED
 
-__all__ = ["plain_head", "plain_path", "read_bytes", "read_head"]
+__all__ = ["plain_head", "plain_path", "read_bytes", "read_head", "read_start"]
 
 #: Bytes that go into and come out of the decompressor at a time.
 _INPUT, _OUTPUT = 1 << 16, 1 << 20
+#: So many bytes of a header are looked at to tell what a file is; reading itself knows no such bound.
+_LONGEST_START = HEAD_BYTES << 12
 
 
 def plain_path(path: Path) -> Path:
@@ -29,7 +31,7 @@ def plain_path(path: Path) -> Path:
     return path.with_suffix("") if path.suffix.lower() == ".gz" else path
 
 
-def plain_head(path: Path, head: bytes, size: int = 4096) -> bytes:
+def plain_head(path: Path, head: bytes, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of a file as a format is told by them: unfolded where the file is a ``.gz``.
 
     Parameters
@@ -64,6 +66,16 @@ def read_head(path: Path, size: int) -> bytes:
     """The first ``size`` bytes of a file, unfolded where it is a ``.gz``."""
     with path.open("rb") as stream:
         return plain_head(path, stream.read(size), size)
+
+
+def read_start(path: Path, lines: int = 2) -> bytes:
+    """The first bytes of a file with at least its first lines: a header that is cut short hides its last names."""
+    size = HEAD_BYTES
+    head = read_head(path, size)
+    while head.count(b"\n") < lines and len(head) == size < _LONGEST_START:
+        size *= 4
+        head = read_head(path, size)
+    return head
 
 
 def read_bytes(path: Path, label: str) -> tuple[bytes, list[Problem]]:

@@ -30,7 +30,7 @@ from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import parse_delimited
 from trajscope.readers._dialect import Dialect, sniff, split_line
-from trajscope.readers._gzip import plain_head, plain_path, read_head
+from trajscope.readers._gzip import plain_head, plain_path, read_head, read_start
 from trajscope.readers._lists import expand_lists
 from trajscope.readers._merge import select_rows, work_in
 from trajscope.readers._table import Column, Table, looks_like_log, normal_name, table_source
@@ -50,8 +50,6 @@ _CONFIG_LIMIT = 1 << 20
 _STATISTICS = frozenset({"mean", "std", "min", "max", "median", "var", "sum"})
 #: Its three header lines are looked for in so many bytes.
 _REDUCED_HEAD = 1 << 18
-#: So many bytes of a header are looked at to tell a log from a data set; reading itself knows no such bound.
-_LONGEST_HEAD = HEAD_BYTES << 12
 
 
 class Delimited(Reader):
@@ -71,6 +69,8 @@ class Delimited(Reader):
         if suffix not in _TEXT_SUFFIXES or not head:
             return False
         text = head_text(head)
+        if text and head.count(b"\n") < 2 and len(head) == HEAD_BYTES:
+            text = head_text(read_start(path))
         dialect = sniff(text) if text else None
         if dialect is None or dialect.width < 2 or not dialect.header or dialect.consistent < 0.9:
             return False
@@ -87,7 +87,7 @@ class Delimited(Reader):
 
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
         """None for a data set that was not named; the runs of a long table; else one."""
-        head = _head(files[0])
+        head = read_start(files[0])
         if not head.strip(b"\0 \r\n") or _reduced(read_head(files[0], _REDUCED_HEAD)) is not None:
             return [""]
         dialect = sniff(head_text(head))
@@ -131,16 +131,6 @@ class Delimited(Reader):
         if "_step" in names and names & {"_timestamp", "_runtime"} and len(table) == _API_ROWS:
             source.sampled = f"W&B's history() returns {_API_ROWS} rows unless scan_history() is used"
         return source
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of a file with at least its first two lines: a header that is cut short hides its last names."""
-    size = HEAD_BYTES
-    head = read_head(path, size)
-    while head.count(b"\n") < 2 and len(head) == size < _LONGEST_HEAD:
-        size *= 4
-        head = read_head(path, size)
-    return head
 
 
 def _table(path: Path, options: ReadOptions, *, keep: bool = False) -> Table:

@@ -16,6 +16,7 @@ from typing import Any
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import load_text
 from trajscope.readers._csvparse import parse_delimited
+from trajscope.readers._gzip import plain_head, plain_path
 from trajscope.readers._jsonlines import CONFIG_KEYS, Records, parse_records, records_table
 from trajscope.readers._merge import work_in
 from trajscope.readers._table import Table, table_source
@@ -57,23 +58,31 @@ class Rllib(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """The two file names, with Tune's own columns in them (or, where a file is damaged at its top, beside one)."""
-        if path.name not in ("result.json", "progress.csv"):
+        name = plain_path(path).name
+        if name not in ("result.json", "progress.csv"):
             return False
+        head = plain_head(path, head)
         signs = sum(s.encode() in head for s in _SIGNS)
         if signs >= 2:
             return True
-        other = path.with_name("result.json" if path.name == "progress.csv" else "progress.csv")
-        return path.with_name("params.json").is_file() and other.is_file()
+        other = path.with_name("result.json" if name == "progress.csv" else "progress.csv")
+        beside = other.is_file() or other.with_name(f"{other.name}.gz").is_file()
+        return path.with_name("params.json").is_file() and beside
 
     def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:
         """One writer."""
-        by_name = {f.name: f for f in files}
+        by_name: dict[str, Path] = {}
+        twice = []
+        for f in files:
+            if by_name.setdefault(plain_path(f).name, f) is not f:
+                text = "The same log lies beside it unpacked; this copy was not read"
+                twice.append(Problem("packed-copy", "info", text, options.label(f)))
         found = [
             source
             for name, read in (("result.json", _from_json), ("progress.csv", _from_csv))
             if name in by_name and (source := read(by_name[name], options)) is not None
         ]
-        problems = [p for s in found for p in s.problems]
+        problems = [*twice, *(p for s in found for p in s.problems)]
         found.sort(key=lambda s: not s.series)  # an empty result.json gives way to the table
         main = found[0]
         main.problems = problems
@@ -114,7 +123,7 @@ def _from_csv(path: Path, options: ReadOptions) -> Source | None:
     table.problems = [*notes, *table.problems]
     if table.headless and len(table):
         lost = Problem("missing-header", "warning", "progress.csv has no header (lost at a resume)", file, "line 1")
-        if path.with_name("result.json").is_file():
+        if any(path.with_name(n).is_file() for n in ("result.json", "result.json.gz")):
             return Source(file, problems=[*notes, lost])
         table.problems.append(lost)
     config = _open_dictionaries(table, file)

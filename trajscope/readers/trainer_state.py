@@ -15,6 +15,7 @@ from typing import Any
 
 from trajscope.history import Problem, Source
 from trajscope.readers._bytes import load_text
+from trajscope.readers._gzip import plain_head, plain_path
 from trajscope.readers._json_text import loads
 from trajscope.readers._jsonlines import Records, parse_records, records_table
 from trajscope.readers._table import table_source
@@ -43,15 +44,20 @@ class TrainerState(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """A JSON file with the state's name, or with a log_history near its top."""
-        if path.suffix.lower() != ".json" or not head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{"):
+        plain = plain_path(path)
+        if plain.suffix.lower() != ".json":
             return False
-        return path.name == _NAME or (b'"log_history"' in head and b'"global_step"' in head)
+        head = plain_head(path, head)
+        if not head.lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{"):
+            return False
+        return plain.name == _NAME or (b'"log_history"' in head and b'"global_step"' in head)
 
     def trees(self, here: Path, files: Sequence[Path], directories: Sequence[Path]) -> list[Tree]:
         """The states of a directory and of its checkpoints are one run."""
-        states = [d / _NAME for d in directories if _CHECKPOINT.fullmatch(d.name)]
+        checkpoints = [d for d in directories if _CHECKPOINT.fullmatch(d.name)]
+        states = [d / name for d in checkpoints for name in (_NAME, f"{_NAME}.gz")]
         states = sorted((f for f in states if f.is_file() and not f.is_symlink()), key=_order)
-        own = [f for f in files if f.name == _NAME]
+        own = [f for f in files if plain_path(f).name == _NAME]
         return [Tree(own[0] if own else here, (*own, *states))] if states else []
 
     def sources(self, files: Sequence[Path], key: str, options: ReadOptions) -> list[Source]:

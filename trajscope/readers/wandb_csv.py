@@ -19,6 +19,7 @@ from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import parse_delimited
 from trajscope.readers._dialect import split_line
+from trajscope.readers._gzip import plain_head, read_start
 from trajscope.readers._table import Column, Table, table_source
 from trajscope.readers.base import Reader, ReadOptions
 
@@ -37,6 +38,7 @@ class WandbCsv(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """The fixed first columns of a runs table, or quoted ``run - metric`` columns after the x column."""
+        head = plain_head(path, head)
         if not head.lstrip(b"\xef\xbb\xbf").startswith(b'"'):
             return False
         header = _header(head)
@@ -44,9 +46,7 @@ class WandbCsv(Reader):
 
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
         """Runs or groups of the panel, or the rows of the table."""
-        with files[0].open("rb") as stream:
-            first = stream.readline(1 << 24)
-        header = _header(first)
+        header = _header(read_start(files[0], 1))
         if _is_table(header):
             return [label for label, _ in _rows(_table(files[0], options))] or [""]
         return list(dict.fromkeys(_cut(name)[0] for name in header[1:] if " - " in name)) or [""]
