@@ -102,6 +102,8 @@ class TestFileStore:
         assert run.channels["two"].steps.tolist() == [0, 1]
         assert codes(run) == ["no-step"]
         assert run.summary["_run"]["name"] == "nice"
+        [written] = scan_runs(root, resume="keep-all")
+        assert written.channels["two"].steps.tolist() == [0, 0]
 
     def test_the_largest_double_stands_for_infinity(self, tmp_path: Path) -> None:
         values = ["nan", "inf", "1.7976931348623157e+308", "-1.7976931348623157e308"]
@@ -249,5 +251,9 @@ def test_nasty_store(shared_data: Path) -> None:
     first, second = runs.values()
     assert {n: len(c) for n, c in first.channels.items()} == {"loss": 50, "val/loss": 5}
     np.testing.assert_array_equal(second.channels["naninf"].values, [np.nan, np.inf, np.inf])
+    # MLflow's meaning of two fields is step 0; as written with keep-all, else numbered from there so that none is lost.
     assert second.channels["old_two_fields"].values.tolist() == [0.5, 0.4]
+    assert second.channels["old_two_fields"].steps.tolist() == [0, 1]
+    written = read_run(shared_data / "nasty" / "mlflow", run="mlruns/0/run2", resume="keep-all")
+    assert written.channels["old_two_fields"].steps.tolist() == [0, 0]
     assert scan.problems == []

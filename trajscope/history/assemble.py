@@ -27,10 +27,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trajscope.errors import InputError, nearest
 from trajscope.history._rewinds import MOST, rewinds
+from trajscope.history._source import Series, Source, counted, numbered
 from trajscope.history.run import Channel, Problem, RunData, Segment, named_channel
 
 __all__ = ["RESUME_POLICIES", "Series", "Source", "assemble"]
@@ -42,65 +42,6 @@ _SHOWN = 10
 
 #: Wall time between two pieces beyond which a restarted counter is more likely another run than a resume.
 UNRELATED_GAP = 86400.0
-
-
-@dataclass(eq=False)
-class Series:
-    """Points of one channel in the order in which one writer wrote them.
-
-    Attributes
-    ----------
-    steps : ndarray, shape (n_points,), int64 or float64
-    values : ndarray, shape (n_points,)
-    wall_time : ndarray or None, shape (n_points,)
-    row : ndarray or None, shape (n_points,), int64
-        Position in the writer's file (record or line number), increasing. None: the position in the series. It is
-        what lets a resume be dated across channels.
-    n_missing : int
-        Explicitly empty cells.
-    """
-
-    steps: NDArray[Any]
-    values: NDArray[Any]
-    wall_time: NDArray[np.float64] | None = None
-    row: NDArray[np.int64] | None = None
-    n_missing: int = 0
-
-    def rows(self) -> NDArray[np.int64]:
-        """Position of each point in the writer's file."""
-        return np.arange(self.steps.size, dtype=np.int64) if self.row is None else self.row
-
-
-@dataclass(eq=False)
-class Source:
-    """Everything one writer wrote.
-
-    Attributes
-    ----------
-    file : str
-        File name, relative to the root where possible.
-    series : dict of str to Series
-    started : float or None
-        Unix seconds at which the writer started, for the order of several writers.
-    marks : sequence of int
-        Rows at which the writer itself declares a new session.
-    sampled : str
-        Why the source holds only a sample of what was logged; empty where it is complete.
-    config, summary : dict
-    problems : list of Problem
-    step_name : str
-        Which column or field was taken as the step.
-    """
-
-    file: str
-    series: dict[str, Series] = field(default_factory=dict)
-    started: float | None = None
-    marks: Sequence[int] = ()
-    sampled: str = ""
-    config: dict[str, Any] = field(default_factory=dict)
-    summary: dict[str, Any] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-    step_name: str = "step"
 
 
 @dataclass(eq=False)
@@ -201,6 +142,8 @@ def _condensed(problems: list[Problem]) -> list[Problem]:
 
 def _pieces(source: Source, reorder: int, problems: list[Problem], *, keep_all: bool) -> list[_Piece]:
     """Cut one source where it goes back, then sort and deduplicate each piece."""
+    if source.unstepped and not keep_all:
+        source = counted(source)
     cuts = _cuts(source, reorder)
     if len(cuts) > MOST:
         problems.append(
@@ -212,7 +155,7 @@ def _pieces(source: Source, reorder: int, problems: list[Problem], *, keep_all: 
                 count=len(cuts),
             )
         )
-        source, cuts = _numbered(source), []
+        source, cuts = numbered(source), []
     bounds = [-np.inf, *cuts, np.inf]
     pieces: list[_Piece] = []
     for low, high in itertools.pairwise(bounds):
@@ -260,13 +203,6 @@ def _pieces(source: Source, reorder: int, problems: list[Problem], *, keep_all: 
             )
         )
     return pieces
-
-
-def _numbered(source: Source) -> Source:
-    """The source with the order of the points as steps, the same number for all points of a row."""
-    rows = np.unique(np.concatenate([s.rows() for s in source.series.values()]))
-    series = {n: replace(s, steps=np.searchsorted(rows, s.rows()).astype(np.int64)) for n, s in source.series.items()}
-    return replace(source, series=series)
 
 
 def _some(names: list[str]) -> str:

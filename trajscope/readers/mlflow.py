@@ -183,7 +183,6 @@ class _Collected:
             value = np.where(large, np.copysign(np.inf, value), value)
             self._largest += int(np.count_nonzero(large))
         if step.size > 1 and bool(np.all(step == step[0])):
-            step = step[0] + np.arange(step.size, dtype=np.int64)
             self._stepless.append(name)
         self._source.series[name] = Series(step, value, clock / 1000.0, row)
 
@@ -227,7 +226,11 @@ class _Collected:
             problems.append(Problem("largest-as-infinity", "info", text, file, count=self._largest))
         if self._stepless:
             shown = ", ".join(self._stepless[:3]) + (", ..." if len(self._stepless) > 3 else "")
-            text = f"All points of {shown} have one step (none was logged); they are numbered in order"
+            text = (
+                f"All points of {shown} have one step (none was logged, which MLflow writes as 0); they are numbered in"
+                " order unless resume='keep-all'"
+            )
+            self._source.unstepped = tuple(self._stepless)
             problems.append(Problem("no-step", "warning", text, file, count=len(self._stepless)))
 
 
