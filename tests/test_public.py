@@ -19,6 +19,7 @@ PUBLIC = {
     "collapse",
     "errors",
     "first_mover",
+    "lead_time",
     "load_dataset",
     "read_run",
     "scan_runs",

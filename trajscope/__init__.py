@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "detect.first_mover": ["first_mover"],
         "detect.spikes": ["spikes"],
         "metastate": ["LinearStateSpace", "PCAState", "SlowFeatures"],
+        "inference.lead_time": ["lead_time"],
         "dynamics.coherence": ["x_grad"],
         "dynamics.instability": ["x_inst"],
     },

@@ -1,0 +1,86 @@
+r"""Alarms from a score: persistence, first alarm, and what a run's score amounts to at any threshold.
+
+A score is as large as the run looks ill; row *t* uses rows up to *t*. With persistence *q*, the confirmed score is
+
+.. math:: S_t = \min(s_{t-q+1}, \ldots, s_t),
+
+so an alarm is stamped at the row that confirms it: the first with :math:`S_t > h`. NaN (no value yet, or none in this
+row) counts as no alarm; plus infinity always alarms. For a run that is watched from ``start`` and may be warned of in
+``[low, high]``, all that matters at any threshold is the largest :math:`S` before the window and inside it
+(`extremes`): the first alarm is in the window iff ``before <= h < inside``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from trajscope.errors import InputError
+
+__all__ = ["Alarm", "extremes", "first_alarm", "largest", "persistent"]
+
+Floats = NDArray[np.float64]
+
+
+def persistent(score: ArrayLike, persistence: int = 3) -> Floats:
+    """The score that the last `persistence` rows all reached; -inf where one of them has none.
+
+    Parameters
+    ----------
+    score : (n_steps,) array
+    persistence : int
+        q, rows. 3: one row, and a pair of rows that share a logger's hiccup, do not alarm (DEFINITIONS 12).
+
+    Returns
+    -------
+    (n_steps,) array
+
+    >>> persistent([5, 1, 4, 3, 9], 2).tolist()
+    [-inf, 1.0, 1.0, 3.0, 3.0]
+    """
+    if isinstance(persistence, bool) or not isinstance(persistence, int | np.integer) or persistence < 1:
+        raise InputError(f"persistence is {persistence!r}; a number of rows, 1 or more, is expected")
+    values = np.asarray(score, dtype=np.float64)
+    if values.ndim != 1:
+        raise InputError(f"a score has shape {values.shape}; one value a row is expected")
+    values = np.where(np.isnan(values), -np.inf, values)
+    out = values.copy()
+    for lag in range(1, int(persistence)):
+        out[lag:] = np.minimum(out[lag:], values[:-lag])
+    out[: int(persistence) - 1] = -np.inf
+    return out
+
+
+def largest(steps: ArrayLike, confirmed: Floats, start: float, stop: float) -> float:
+    """Largest confirmed score at steps in ``[start, stop)``; -inf where there is none."""
+    at = np.asarray(steps, dtype=np.float64)
+    inside = confirmed[(at >= start) & (at < stop)]
+    return float(inside.max()) if inside.size else -np.inf
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """An alarm: the step that confirmed it and the confirmed score there."""
+
+    step: float
+    score: float
+
+
+def first_alarm(
+    steps: ArrayLike, confirmed: Floats, threshold: float, start: float = -np.inf, stop: float = np.inf
+) -> Alarm | None:
+    """The first step in ``[start, stop)`` whose confirmed score exceeds the threshold."""
+    at = np.asarray(steps, dtype=np.float64)
+    hits = np.flatnonzero((confirmed > threshold) & (at >= start) & (at < stop))
+    return Alarm(float(at[hits[0]]), float(confirmed[hits[0]])) if hits.size else None
+
+
+def extremes(steps: ArrayLike, confirmed: Floats, start: float, low: float, high: float) -> tuple[float, float]:
+    """Largest confirmed score in ``[start, low)`` and in ``[low, high]``.
+
+    Both ends of the window belong to it: an alarm exactly one `min_lead` ahead is in time.
+    """
+    low = max(low, start)
+    return largest(steps, confirmed, start, low), largest(steps, confirmed, low, np.nextafter(high, np.inf))
