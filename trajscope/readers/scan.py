@@ -8,39 +8,21 @@ to inside the root is found at its own place); junk is listed, never guessed at.
 from __future__ import annotations
 
 import fnmatch
-import hashlib
-import importlib.metadata
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trajscope.errors import InputError, NoLogsFound, ReadError, SeveralRuns, TrajscopeError, nearest
-from trajscope.history import RESUME_POLICIES, Problem, Run, RunData, Source, assemble
-from trajscope.readers.base import HEAD_BYTES, Reader, ReaderFailure, ReadOptions, Rejected
+from trajscope.errors import InputError, NoLogsFound, SeveralRuns, TrajscopeError, nearest
+from trajscope.history import RESUME_POLICIES, Problem, Run
+from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions, Rejected
+from trajscope.readers.load import Loader, readers
 
-__all__ = ["Scan", "read_run", "readers", "scan_runs"]
+__all__ = ["Scan", "read_run", "scan_runs"]
 
 #: Directories that never hold logs and may hold very many files.
 NOT_SEARCHED = frozenset({".git", ".hg", ".svn", "__pycache__", "node_modules", ".ipynb_checkpoints", ".venv"})
 #: Directory names of the two halves of one run (Keras and others write one event file in each).
 SIBLINGS = frozenset({"train", "training", "validation", "val", "valid", "eval", "evaluation", "test"})
-
-
-@lru_cache(maxsize=1)
-def readers() -> tuple[Reader, ...]:
-    """All registered readers, the most specific first.
-
-    A plug-in that cannot be imported is left out with a warning.
-    """
-    found: list[Reader] = []
-    for entry in importlib.metadata.entry_points(group="trajscope.readers"):
-        try:
-            found.append(entry.load())
-        except Exception as problem:  # a broken plug-in must not take the others down
-            warnings.warn(f"reader {entry.name!r} ({entry.value}) cannot be loaded: {problem}", stacklevel=2)
-    return tuple(sorted(found, key=lambda r: (-r.priority, r.name)))
 
 
 def _choose(format: str | None) -> tuple[Reader, ...]:
@@ -238,103 +220,8 @@ class Scan:
             self.ignored.extend(self._id(f) for f in files)
         for key in keys:
             run_id = f"{name}#{key}" if key else name
-            yield Run(run_id, self._loader(reader, files, key, merged), path=str(files[0]), format=reader.name)
-
-    def _loader(self, reader: Reader, files: list[Path], key: str, merged: tuple[str, ...]) -> Callable[[], RunData]:
-        options, resume, strict = self._options, self._resume, self._strict
-
-        def load() -> RunData:
-            try:
-                kept, copies = _without_copies(files, options)
-                stored = reader.run_data(kept, key, options)
-                if stored is None:
-                    sources = reader.sources(kept, key, options)
-                    if merged:
-                        sources = [_prefixed(s, kept, options) for s in sources]
-                    facts = {"format": reader.name, "merged_siblings": list(merged)}
-                    data = assemble(sources, resume=resume, provenance=facts)
-                else:
-                    data = stored
-            except TrajscopeError:
-                raise
-            except OSError as problem:
-                where = Path(problem.filename) if isinstance(problem.filename, str) else files[0]
-                raise ReadError(f"{options.label(where)}: cannot be read: {problem.strerror or problem}") from problem
-            except Exception as problem:  # a reader's bug becomes one sentence, with the cause attached
-                raise ReaderFailure(
-                    f"{options.label(files[0])}: the {reader.name} reader failed ({type(problem).__name__}: {problem})"
-                ) from problem
-            notes = [*copies, *_sibling_note(merged, options, files)]
-            if options.channels and not data.channels:
-                wanted = ", ".join(options.channels)
-                notes.append(Problem("no-channel-matches", "warning", f"No channel matches the filter {wanted}"))
-            data = RunData(
-                data.channels,
-                data.config,
-                data.summary,
-                data.segments,
-                data.superseded,
-                (*notes, *data.problems),
-                data.provenance,
-            )
-            if strict:
-                _refuse_losses(data.problems)
-            return data
-
-        return load
-
-
-def _prefixed(source: Source, files: Sequence[Path], options: ReadOptions) -> Source:
-    """Prefix the channels of a merged sibling with the name of its directory."""
-    folder = next(f.parent.name for f in files if options.label(f) == source.file)
-    source.series = {f"{folder}/{name}": s for name, s in source.series.items()}
-    return source
-
-
-def _sibling_note(merged: tuple[str, ...], options: ReadOptions, files: Sequence[Path]) -> list[Problem]:
-    if not merged:
-        return []
-    shown = ", ".join(merged)
-    return [
-        Problem(
-            "merged-siblings",
-            "info",
-            f"Directories {shown} are one run (same channels, same time); the channels carry the directory's name",
-            options.label(files[0].parent.parent),
-            count=len(merged),
-        )
-    ]
-
-
-def _without_copies(files: Sequence[Path], options: ReadOptions) -> tuple[list[Path], list[Problem]]:
-    """Leave out files that are byte for byte a copy of another one of the run."""
-    sizes: dict[int, list[Path]] = {}
-    for f in files:
-        sizes.setdefault(f.stat().st_size, []).append(f)
-    copies: dict[Path, Path] = {}
-    for size, same in sizes.items():
-        if len(same) < 2 or not size:
-            continue
-        seen: dict[str, Path] = {}
-        for f in same:
-            with f.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            if digest in seen and f.parent == seen[digest].parent:
-                copies[f] = seen[digest]
-            else:
-                seen[digest] = f
-    problems = [
-        Problem("duplicate-file", "info", f"Identical copy of {options.label(first)}, ignored", options.label(copy))
-        for copy, first in copies.items()
-    ]
-    return [f for f in files if f not in copies], problems
-
-
-def _refuse_losses(problems: Sequence[Problem]) -> None:
-    lost = [p for p in problems if p.severity != "info"]
-    if lost:
-        more = f" (and {len(lost) - 1} more)" if len(lost) > 1 else ""
-        raise ReadError(f"strict reading: {lost[0]}{more}")
+            load = Loader(reader.name, tuple(files), key, self._options, self._resume, self._strict, merged)
+            yield Run(run_id, load, path=str(files[0]), format=reader.name)
 
 
 def _root(path: str | Path) -> Path:
