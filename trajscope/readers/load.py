@@ -1,6 +1,6 @@
 """Read the content of one run: what a lazy `trajscope.Run` does when it is first touched.
 
-A `Loader` is plain data (names and paths), so that a run found by one process can be read by another.
+A `Loader` is plain data (a reader has no state), so that a run found by one process can be read by another.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from trajscope.errors import InputError, ReadError, TrajscopeError, nearest
+from trajscope.errors import ReadError, TrajscopeError
 from trajscope.history import Problem, RunData, Source, assemble
 from trajscope.readers.base import Reader, ReaderFailure, ReadOptions
 
@@ -41,8 +41,7 @@ class Loader:
 
     Attributes
     ----------
-    reader : str
-        Name of the reader.
+    reader : Reader
     files : tuple of Path
     key : str
         Which run of several in these files.
@@ -53,7 +52,7 @@ class Loader:
         Sibling directories that are one run; empty for most runs.
     """
 
-    reader: str
+    reader: Reader
     files: tuple[Path, ...]
     key: str
     options: ReadOptions
@@ -69,11 +68,7 @@ class Loader:
         ReadError
             If nothing of it can be read, or ``strict`` and something was lost.
         """
-        reader = next((r for r in readers() if r.name == self.reader), None)
-        if reader is None:
-            raise InputError(
-                f"reader {self.reader!r} is not installed here. {nearest(self.reader, [r.name for r in readers()])}"
-            )
+        reader = self.reader
         options = self.options
         try:
             kept, copies = _without_copies(self.files, options)

@@ -220,7 +220,7 @@ class Scan:
             self.ignored.extend(self._id(f) for f in files)
         for key in keys:
             run_id = f"{name}#{key}" if key else name
-            load = Loader(reader.name, tuple(files), key, self._options, self._resume, self._strict, merged)
+            load = Loader(reader, tuple(files), key, self._options, self._resume, self._strict, merged)
             yield Run(run_id, load, path=str(files[0]), format=reader.name)
 
 
