@@ -51,6 +51,8 @@ _CODE = re.compile(
     r"""\A\s*(?:#|//|def |class |import |from |return |if |for |while |print|assert |with |elif |raise |@|\"\"\"|>>>)"""
 )
 _LONGEST = 4000
+#: A line without a digit may say a number all the same.
+_NUMBER = re.compile(r"(?i)\d|\b(?:nan|inf(?:inity)?)\b")
 _STEP_PAIRS = ("step", "global_step", "iteration", "iter", "epoch")
 #: A progress bar: `` 50%|#####     | 50/100 [00:01<00:01, ``.
 _BAR = re.compile(r"\d+%\|[^|]*\|\s*(?P<at>\d+)/(?P<of>\d+)\s*\[[^,\]]*,?")
@@ -105,10 +107,12 @@ def read_line(text: str) -> Line | None:
     ({'step': 919.0}, {'val_loss': '4.3', 'train_time': '285ms', 'step_avg': 'nanms'})
     >>> read_line("iter 10: loss 4.2, time 100.00ms").pairs
     {'loss': '4.2', 'time': '100.00ms'}
+    >>> read_line("    train/loss=nan").pairs
+    {'train/loss': 'nan'}
     >>> read_line("import torch") is None
     True
     """
-    if len(text) > _LONGEST or _CODE.match(text) or not any(c.isdigit() for c in text):
+    if len(text) > _LONGEST or _CODE.match(text) or not _NUMBER.search(text):
         return None
     line = Line()
     body = _cut_prefix(text, line)

@@ -3,7 +3,6 @@
 Each function repeats the lines of the writer that is named in README.md; the values are ours.
 """
 
-import json
 import math
 from pathlib import Path
 
@@ -18,51 +17,6 @@ def save(name: str, lines: list[str]) -> None:
     path = HERE / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
-
-
-def ultralytics() -> None:
-    """``BaseTrainer.save_metrics`` (8.3): header once, then ``%.6g`` of every value; a second run appends."""
-    keys = ["time", "train/box_loss", "metrics/mAP50(B)", "val/box_loss", "lr/pg0"]
-    lines = [("%s," * (1 + len(keys)) % ("epoch", *keys)).rstrip(",")]
-    for run in range(2):
-        for e in range(10):
-            held_out = math.inf if (run, e) == (1, 3) else math.nan if (run, e) == (1, 4) else loss(e) + 0.1
-            row = [e + 1, 3.5 * (e + 1), loss(e), e / 10, held_out, 0.01 / (1 + e)]
-            lines.append(("%.6g," * len(row) % tuple(row)).rstrip(","))
-    save("ultralytics/results.csv", lines)
-
-
-def detectron2() -> None:
-    """``JSONWriter``: ``json.dumps(..., sort_keys=True)`` of the scalars of each iteration, AP every tenth row."""
-    rows = []
-    for s in range(19, 400, 20):
-        row = {"iteration": s, "total_loss": loss(s / 40) if s != 199 else math.nan, "lr": 0.02, "data_time": 0.01}
-        rows.append(json.dumps(row | ({"bbox/AP": s / 10} if s % 200 == 199 else {}), sort_keys=True))
-    save("detectron2/metrics.json", rows)
-
-
-def fairseq() -> None:
-    """``JsonProgressBar`` behind the logger's format; numbers are text (``"{:g}"``), validation rows end an epoch."""
-    lines = ["2026-11-30 12:00:00 | INFO | fairseq_cli.train | task: TranslationTask"]
-    for u in range(1, 31):
-        row = {"epoch": 1 + (u - 1) // 10, "update": u / 10, "loss": f"{loss(u):g}", "ppl": f"{2 ** loss(u):g}"}
-        row |= {"num_updates": str(u), "lr": "0.0005", "gnorm": "nan" if u == 15 else f"{1 / u:g}"}
-        lines.append(f"2026-11-30 12:{u:02d}:00 | INFO | train_inner | {json.dumps(row)}")
-        if u % 10 == 0:
-            valid = {"epoch": u // 10, "valid_loss": f"{loss(u) + 0.1:g}", "valid_num_updates": str(u)}
-            lines.append(f"2026-11-30 12:{u:02d}:30 | INFO | valid | {json.dumps(valid)}")
-    save("fairseq/train.log", lines)
-
-
-def llamafactory() -> None:
-    """``LogCallback``: a record a logging step without empty values; texts for the times."""
-    rows = []
-    for s in range(5, 101, 5):
-        row = {"current_steps": s, "total_steps": 100, "loss": round(loss(s / 5), 4), "lr": 1e-4, "epoch": s / 50}
-        row |= {"percentage": float(s), "elapsed_time": f"0:00:{s % 60:02d}", "remaining_time": "0:01:00"}
-        rows.append(json.dumps(row))
-    rows.append(json.dumps({"current_steps": 100, "total_steps": 100, "eval_loss": 0.75, "epoch": 2.0}))
-    save("llamafactory/trainer_log.jsonl", rows)
 
 
 def megatron() -> None:
@@ -101,24 +55,6 @@ def llmc() -> None:
     save("text/llmc_main.log", lines)
 
 
-def olmo() -> None:
-    """OLMo's console: a head line, then indented ``key=value`` with thousands separators."""
-    lines = []
-    for s in range(1, 16):
-        front = f"2026-11-30T12:00:{s:02d}Z  host:0  olmo.train:967  INFO  "
-        lines.append(f"{front}[step={s}/15,epoch=0]")
-        lines.extend(
-            f"    {k}={v}"
-            for k, v in {
-                "optim/total_grad_norm": f"{1 / s:.4f}",
-                "train/CrossEntropyLoss": f"{loss(s):.3f}",
-                "train/Perplexity": f"{round(math.exp(loss(s)) * 1000):,}",
-                "throughput/total_tokens": f"{s * 4_194_304:,}",
-            }.items()
-        )
-    save("text/olmo.log", lines)
-
-
 if __name__ == "__main__":
-    for write in (ultralytics, detectron2, fairseq, llamafactory, megatron, neox, llmc, olmo):
+    for write in (megatron, neox, llmc):
         write()
