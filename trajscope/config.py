@@ -32,6 +32,8 @@ __all__ = ["Settings", "load_settings"]
 #: Variables of ours that are no settings: where the recorded data lie, and whether a bug shows its traceback.
 OTHER_VARIABLES = frozenset({"TRAJSCOPE_DATA", "TRAJSCOPE_DEBUG"})
 
+PROFILES = ("full", "fast")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -62,6 +64,8 @@ class Settings:
         Share of the rows that counts as the end of the run ("persistently").
     seed : int
         Seed of everything random.
+    profile : {"full", "fast"}
+        ``fast`` leaves out what needs surrogates or a model (the meta-state), for scoring in bulk.
     roles : mapping of str to str
         Roles of channels that override the guess from the name.
     """
@@ -77,6 +81,7 @@ class Settings:
     material: float = 0.05
     tail: float = 0.1
     seed: int = 0
+    profile: str = "full"
     roles: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -91,6 +96,8 @@ class Settings:
             "material": (0.0, 1.0),
             "tail": (0.0, 0.5),
         }
+        if self.profile not in PROFILES:
+            raise ConfigError(f"setting profile = {self.profile!r}. {nearest(str(self.profile), PROFILES)}")
         if self.seed < 0:
             raise ConfigError(f"setting seed = {self.seed!r} is out of range; expected 0 or more")
         for name, (low, high) in bounds.items():

@@ -250,7 +250,7 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit
     events.extend(segment_events(run))
     events.sort(key=lambda e: (e.step, e.kind))
     deficit = _deficit(found, events)
-    meta = meta_state(run, settings.seed)
+    meta = meta_state(run, settings.seed) if settings.profile == "full" else Meta("not computed in the fast profile")
     facts = Facts(run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta)
     verdict, reasons, strength = decide(facts)
     return Audit(

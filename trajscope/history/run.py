@@ -277,6 +277,11 @@ class Run:
         return self._source
 
     @property
+    def loader(self) -> Callable[[], RunData] | None:
+        """What will read the content; None once it was read."""
+        return None if isinstance(self._source, RunData) else self._source
+
+    @property
     def channels(self) -> Channels:
         """The channels by name."""
         return Channels(self.data.channels, self.id)
