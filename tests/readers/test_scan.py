@@ -6,6 +6,7 @@ import os
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tensorboard_files import NAME, scalar, write
 
@@ -273,3 +274,28 @@ def test_what_is_neither_file_nor_directory_is_one_sentence(tmp_path: Path) -> N
     other.write_bytes(bytes(range(256)))
     with pytest.raises(NoLogsFound, match="no reader takes this file"):
         read_run(other)
+
+
+def test_contents_tell_every_channel_and_keep_no_run(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss,acc\n0,1.5,\n1,inf,0.5\n2,0.5,0.25\n")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "empty.csv").write_text("step,loss\n")
+    (tmp_path / "c.wandb").write_bytes(b":W&B\xe1\xbe\x07")  # a version of the future
+    log(tmp_path / "d")
+    scan = scan_runs(tmp_path)
+    frame = scan.contents()
+    assert list(frame["run"]) == ["a.csv", "a.csv", "b/empty.csv", "d"]
+    loss, acc, empty, event = frame.to_dict("records")
+    assert (loss["channel"], loss["points"], loss["non_finite"], loss["low"], loss["high"]) == ("loss", 3, 1, 0.5, 1.5)
+    assert (acc["missing"], acc["first_step"], acc["last_step"]) == (1, 1.0, 2.0)
+    assert (empty["channel"], empty["points"], np.isnan(empty["first_step"])) == ("", 0, True)
+    assert (event["format"], event["bytes"]) == ("tensorboard", (tmp_path / "d" / NAME).stat().st_size)
+    assert [p.code for p in scan.problems] == ["not-a-log"]
+    assert list(scan_runs(tmp_path / "a.csv").contents()["channel"]) == ["loss", "acc"]
+
+
+def test_contents_name_a_run_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("step,loss\n0,1\n1,2,3\n2,1,2,3,4\n")
+    frame = scan_runs(tmp_path, strict=True).contents()
+    assert frame["error"].str.startswith("strict reading").tolist() == [True]
+    assert frame["points"].tolist() == [0]

@@ -21,6 +21,8 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+#: Control characters that no text log holds (it may hold tabs, line ends, escapes of a terminal).
+_STRANGE = bytes(c for c in range(32) if c not in b"\t\n\r\x0b\x0c\x1b\b\a")
 
 
 def load_text(path: Path, label: str) -> tuple[bytes, list[Problem]]:
@@ -150,7 +152,7 @@ def head_text(head: bytes) -> str:
     """
     body, _ = clean_bytes(head)
     text = body.decode("utf-8", errors="replace")
-    strange = sum(c < " " and c not in "\t\n\r\x0b\x0c\x1b\b\a" for c in text) + text.count("\ufffd")
+    strange = len(body) - len(body.translate(None, _STRANGE)) + text.count("\ufffd")
     if _wide_encoding(head) is None:
         strange += head.rstrip(b"\0").count(0)
     return "" if strange > 0.01 * len(text) + 1 else text

@@ -11,11 +11,16 @@ import fnmatch
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trajscope.errors import InputError, NoLogsFound, SeveralRuns, TrajscopeError, nearest
 from trajscope.history import RESUME_POLICIES, Problem, Run
 from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions, Rejected
+from trajscope.readers.contents import contents
 from trajscope.readers.load import Loader, readers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Scan", "read_run", "scan_runs"]
 
@@ -62,6 +67,10 @@ class Scan:
             yield from self._file()
         else:
             yield from self._directory(self.root)
+
+    def contents(self) -> pd.DataFrame:
+        """Every run's channels with their ranges and sizes, one row a channel; no run is kept in memory."""
+        return contents(self, self.root)
 
     def _file(self) -> Iterator[Run]:
         reader = self._reader_of(self.root)
