@@ -14,6 +14,7 @@ PUBLIC = {
     "SlowFeatures",
     "Trajectory",
     "align",
+    "attribute_axis",
     "audit",
     "change_points",
     "collapse",

@@ -23,5 +23,6 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "inference.lead_time": ["lead_time"],
         "dynamics.coherence": ["x_grad"],
         "dynamics.instability": ["x_inst"],
+        "inference.axis": ["attribute_axis"],
     },
 )
