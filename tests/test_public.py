@@ -24,6 +24,7 @@ PUBLIC = {
     "load_dataset",
     "read_run",
     "scan_runs",
+    "score_runs",
     "simulate",
     "spikes",
     "testing",

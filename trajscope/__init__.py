@@ -11,6 +11,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
     submodules=["errors", "simulate", "testing"],
     submod_attrs={
         "audit.run": ["audit"],
+        "batch.score": ["score_runs"],
         "history.datasets": ["load_dataset"],
         "history.run": ["Run"],
         "history.trajectory": ["Trajectory", "align"],

@@ -19,6 +19,7 @@ __all__ = ["main"]
 VERBS = {
     "inspect": "Formats, runs, channels with roles, steps, segments and problems.",
     "audit": "Judge runs: one page a run, an index page where there are several.",
+    "score": "Score many runs into one table, a row each; continued where it was stopped.",
     "study": "Ask one question of many labelled runs: table, figures, what may be claimed.",
     "convert": "Turn any log into one tidy Parquet file.",
     "demo": "Audit recorded runs that ship with the package.",

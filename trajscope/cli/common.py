@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,17 +75,26 @@ def analysis_options(function: F) -> F:
 
 
 def settings_from(
-    performance: str | None, roles: Sequence[str], alpha: float | None, config_file: str | None, seed: int | None
+    performance: str | None,
+    roles: Sequence[str],
+    alpha: float | None,
+    config_file: str | None,
+    seed: int | None,
+    *,
+    profile: str | None = None,
+    default_profile: str = "full",
 ) -> Settings:
-    """Settings in force for a call."""
+    """Settings in force for a call; ``default_profile`` holds where none is set anywhere."""
     pairs = {}
     for pair in roles:
         name, separator, role = pair.rpartition("=")
         if not separator or not name:
             raise InputError(f"--role {pair!r}: expected NAME=ROLE, for example 'my/loss=loss'")
         pairs[name] = role
-    flags = {"performance": performance, "roles": pairs, "alpha": alpha, "seed": seed}
-    settings = load_settings(flags, config_file)[0]
+    flags = {"performance": performance, "roles": pairs, "alpha": alpha, "seed": seed, "profile": profile}
+    settings, origins = load_settings(flags, config_file)
+    if origins["profile"] == "default":
+        settings = replace(settings, profile=default_profile)
     for name, role in settings.roles.items():
         if role not in ROLES:
             raise InputError(f"role {role!r} of channel {name!r} is unknown. {nearest(role, ROLES)}")
