@@ -464,3 +464,25 @@ def test_a_text_table_with_a_header_beyond_the_first_look(tmp_path: Path, name: 
     (tmp_path / name).write_text("".join(delimiter.join(row) + "\n" for row in rows))
     (run,) = scan_runs(tmp_path)
     assert (run.format, len(run.channels)) == ("delimited", 400)
+
+
+def test_line_ends_of_old_macs(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"step,loss\r0,1.5\r1,0.5\r")
+    (run,) = scan_runs(tmp_path)
+    assert run.channels["loss"].values.tolist() == [1.5, 0.5]
+
+
+def test_points_are_thousands_separators_beside_decimal_commas(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("Schritt;Verlust;Tokens;Muster\n0;3,5;1.000.000;1.234\n1;0,25;12.500;999\n")
+    run = read_run(path)
+    assert run.channels["Verlust"].values.tolist() == [3.5, 0.25]
+    assert run.channels["Tokens"].values.tolist() == [1e6, 12500.0]
+    assert run.channels["Muster"].values.tolist() == [1234.0, 999.0]
+    assert {(p.code, p.count) for p in run.problems} == {("thousands-separator", 2), ("thousands-separator", 1)}
+
+
+def test_a_point_is_a_point_where_no_comma_says_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("step;loss\n0;1.234\n1;2.345\n")
+    assert read_run(path).channels["loss"].values.tolist() == [1.234, 2.345]

@@ -231,3 +231,35 @@ def test_any_bytes_called_log_never_raise(tmp_path: Path, content: bytes) -> Non
     path.write_bytes(content + b"\nstep:1 loss:2\nstep:2 loss:1\n")
     for run in scan_runs(path):
         _ = run.channels
+
+
+def test_nanogpt_evaluations_stand_at_their_own_step(write: Write) -> None:
+    lines = ["step 0: train loss 10.9, val loss 10.8"]
+    lines += [f"iter {i}: loss {3 - i / 10:.4f}, time {100 + i:.2f}ms, mfu 30.00%" for i in range(20)]
+    run = read_run(write("a.log", "\n".join([*lines, "step 20: train loss 3.1, val loss 3.2"]) + "\n"))
+    assert run.channels["val loss"].steps.tolist() == [0, 20]
+    assert run.channels["loss"].steps.tolist() == list(range(20))
+    assert "step" not in run.channels
+
+
+@pytest.mark.parametrize(
+    ("line", "first", "channel"),
+    [
+        ("Train Epoch: {e} [{b}/640 ({p}%)]\tLoss: {v:.6f}", 1, "Loss"),
+        ("Epoch: [{e}][{b:3d}/640]\tTime  0.1 ( 0.2)\tLoss {v:.4e} ({v:.4e})\tAcc@1  50.00 ( 50.00)", 0, "Loss"),
+        ("Epoch: [{e}]  [{b:4d}/640]  eta: 0:27:35  lr: 0.000001  loss: {v:.4f} ({v:.4f})  time: 0.2", 0, "loss"),
+        ("Epoch {e}: [{b}/640] loss: {v:.4f}", 1, "loss"),
+    ],
+)
+def test_positions_inside_epochs_count_on(write: Write, line: str, first: int, channel: str) -> None:
+    text = [line.format(e=first + e, b=b, p=b // 6, v=3 - b / 1000) for e in range(2) for b in range(0, 640, 64)]
+    run = read_run(write("train.log", "\n".join(text) + "\n"))
+    assert run.channels[channel].steps.tolist() == list(range(0, 1280, 64))
+    np.testing.assert_allclose(run.channels[channel].values[:10], [3 - b / 1000 for b in range(0, 640, 64)], atol=1e-3)
+
+
+def test_a_loss_that_is_nan_is_read_where_the_line_holds_no_digit(write: Write) -> None:
+    text = "".join(f"[step={s}/9,epoch=0]\n    train/loss={'nan' if s > 2 else 1.5}\n    x=-inf\n" for s in range(1, 5))
+    run = read_run(write("train.log", text))
+    assert run.channels["train/loss"].counts["nan"] == 2
+    assert run.channels["x"].counts["neginf"] == 4

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MISSING", "NumberCells", "number_cells", "parse_number"]
+__all__ = ["MISSING", "POINT_THOUSANDS", "NumberCells", "number_cells", "parse_number"]
 
 #: Spellings of a missing cell; compared without case and surrounding blanks.
 MISSING = ("", "None", "null", "N/A", "n/a", "NA", "<NA>", "nil", "-", "--")
@@ -30,6 +30,8 @@ _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _INTEGER = re.compile(r"[+-]?\d+\Z")
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?(?:[eE][+-]?\d+)?\Z")
 _THOUSANDS_POINT = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+,\d*\Z")
+#: Whole numbers with points as thousands separators; only beside decimal commas are they that.
+POINT_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:\.\d{3})+\Z")
 _DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?\Z")
 #: One number inside the text of an array or tensor: ``tensor(0.25, device='cuda:0')``, ``[0.1]``, ``np.float64(3)``.
 _WRAPPED = re.compile(
@@ -72,6 +74,8 @@ def parse_number(text: str, *, decimal_comma: bool = False) -> tuple[float | int
         return None, "bad"
     if _INTEGER.match(cell):
         return int(cell), "number"
+    if decimal_comma and POINT_THOUSANDS.match(cell):
+        return float(cell.replace(".", "")), "thousands"
     if _NUMBER.match(cell):
         value = float(cell)
         return value, "overflow" if value in (np.inf, -np.inf) else "number"

@@ -43,6 +43,8 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
     -------
     Table
     """
+    if b"\n" not in data:
+        data = data.replace(b"\r", b"\n")  # line ends of old Macs
     dialect = dialect or sniff(sniffed_part(data).decode("utf-8", errors="replace"))
     if dialect is None or not data or data.isspace():
         return Table()

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trajscope.readers._cells import parse_number
+from trajscope.readers._cells import POINT_THOUSANDS, parse_number
 
 __all__ = ["Dialect", "is_header", "sniff", "sniffed_part", "split_line"]
 
@@ -95,7 +95,7 @@ def sniff(text: str) -> Dialect | None:
     >>> sniff("step;loss\\n0;1,50\\n1;1,25\\n").decimal_comma
     True
     """
-    lines = text.split("\n")
+    lines = text.split("\n" if "\n" in text else "\r")
     if len(lines) > 2 and not text.endswith("\n"):
         lines = lines[:-1]  # the head may end inside a line
     lines = [line.rstrip("\r") for line in lines[:_SNIFF_LINES]]
@@ -172,5 +172,5 @@ def is_header(cells: Sequence[str], *, decimal_comma: bool = False) -> bool:
 def _has_decimal_comma(rows: Sequence[Sequence[str]]) -> bool:
     cells = [c.strip() for row in rows for c in row]
     half = sum(bool(_COMMA_NUMBER.match(c)) and not _COMMA_THOUSANDS.match(c) for c in cells)
-    point = sum(bool(_POINT_NUMBER.match(c)) for c in cells)
+    point = sum(bool(_POINT_NUMBER.match(c)) and not POINT_THOUSANDS.match(c) for c in cells)
     return half > 0 and point == 0

@@ -34,7 +34,12 @@ _STEP = re.compile(
     rf"(?i)(?<![\w./])(?P<name>{_WORDS}|epoch)\s*[:=#]?\s*\[?\s*(?P<at>\d[\d,]*)(?:\s*/\s*(?P<of>\d[\d,]*))?(?![\w.%])"
 )
 _MM = re.compile(
-    r"\b(?:Epoch|Iter)\s*(?:\((?P<mode>\w+)\))?\s*\[\s*(?P<a>\d+)(?:/\d+)?\]\s*(?:\[\s*(?P<b>\d+)\s*/\s*(?P<of>\d+)\])?"
+    r"\b(?:Epoch|Iter):?\s*(?:\((?P<mode>\w+)\))?:?\s*\[\s*(?P<a>\d+)(?:/\d+)?\]\s*"
+    r"(?:\[\s*(?P<b>\d+)\s*/\s*(?P<of>\d+)\])?"
+)
+#: A position inside an epoch: ``Train Epoch: 1 [640/60000 (1%)]``, ``Epoch 1: [10/50]``.
+_INSIDE = re.compile(
+    r"(?i)\bepoch\s*[:#]?\s*(?P<a>\d+)(?:/\d+)?\s*:?,?\s*\[\s*(?P<b>\d+)\s*/\s*(?P<of>\d+)(?:\s*\(\s*[\d.]+\s?%\))?\s*\]:?"
 )
 _MM_ITER = re.compile(r"\bIter\s*(?:\((?P<mode>\w+)\))?\s*\[\s*(?P<at>\d+)\s*/\s*(?P<of>\d+)\]")
 _VALUE = (
@@ -160,6 +165,11 @@ def _find_step(body: str, line: Line) -> str:
             line.of = float(special["of"])
         line.mode = _held_out(special["mode"])
         return body[special.end() :]
+    special = _INSIDE.search(body)
+    if special:
+        line.step = {"epoch": float(special["a"]), "iter": float(special["b"])}
+        line.of = float(special["of"])
+        return body[special.end() :]
     special = _VALIDATION.search(body)
     if special:
         line.step["iteration"] = float(special["at"])
@@ -190,7 +200,7 @@ def _find_pairs(rest: str, line: Line) -> None:
         _add(line, found["key"], found["value"])
     if "|" not in rest and (line.pairs or (not line.step and not _BARE_LOSS.match(rest))):
         return
-    for part in re.split(r"\||[,;](?!\d{3}\b)|(?<=\S) - |:\s", rest):
+    for part in re.split(r"\||\t|[,;](?!\d{3}\b)|(?<=\S) - |:\s", rest):
         spaced = _SPACED.match(part)
         if spaced:
             _add(line, spaced["key"], spaced["value"])

@@ -156,7 +156,9 @@ def _row(line: Line, earlier: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if line.mode:  # the position inside the validation set says nothing; the row belongs to the end of the epoch
             last = earlier[-1].get("step") if earlier else None
             return {**row, "epoch": step["epoch"], **({} if last is None else {"step": last})}
-        return {**row, "epoch": step["epoch"], "step": (step["epoch"] - 1) * line.of + step["iter"]}
+        first = earlier[0].get("epoch", step["epoch"]) if earlier else step["epoch"]
+        begin = 0 if first == 0 else 1  # the number of the first epoch
+        return {**row, "epoch": step["epoch"], "step": (step["epoch"] - begin) * line.of + step["iter"]}
     return {**row, **step}
 
 
@@ -173,6 +175,9 @@ def _under(records: Records, line: Line, number: int) -> None:
 
 
 _STEP_KEYS = frozenset({"step", "global_step", "iteration", "iter", "epoch", "update", "s", "batch", "it"})
+
+#: Words for the number of an update.
+_COUNTERS = ("step", "global_step", "iteration", "iter", "update", "s", "it")
 
 
 def _with_values(records: Records) -> Records:
@@ -194,14 +199,24 @@ def _with_values(records: Records) -> Records:
 
 
 def _source(records: Records, file: str, options: ReadOptions) -> Source:
-    for row in records.rows:  # nanoGPT's old spelling
-        if "s" in row and "step" not in row:
-            row["step"] = row.pop("s")
+    _one_counter(records)
     table, _ = records_table(records, file)
     if any(records.prefix) and table.get("wall_time") is None:
         seconds = np.array([iso_time(t) for t in records.prefix], dtype=np.float64)
         table.columns.append(Column("wall_time", seconds))
     return table_source(table, file, step=options.step, wants=options.wants)
+
+
+def _one_counter(records: Records) -> None:
+    """Give one name to counters that stand in for each other (nanoGPT: ``step 250: val loss``, ``iter 250: loss``)."""
+    seen = Counter(name for row in records.rows for name in _COUNTERS if name in row)
+    if any(sum(name in row for name in _COUNTERS) > 1 for row in records.rows):
+        seen = Counter(s=seen["s"])  # two counters in one line are two things
+    common = next((n for n, _ in seen.most_common() if n != "s"), "step")
+    for row in records.rows:
+        for name in seen:
+            if name in row and name != common and common not in row:
+                row[common] = row.pop(name)
 
 
 def _compare(source: Source, other: Source, rank: str) -> None:
