@@ -11,6 +11,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import binom
 
+from trajscope.detect._drawdown import drawdown
 from trajscope.detect.collapse import KINDS, RECOVERIES, collapse
 from trajscope.errors import InputError
 
@@ -234,3 +235,25 @@ def test_the_plot_shows_each_episode():
     empty = collapse([]).plot()
     empty.figure.canvas.draw()
     plt.close(empty.figure)
+
+
+def test_a_blow_up_of_a_log_that_is_mostly_learning_is_found():
+    """A scale with the trend of learning in it called this run "not learned" or "none"."""
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        row = np.arange(100)
+        log_loss = 0.8 + 0.5 * np.exp(-row / 15) + rng.normal(0, 0.01, 100)
+        log_loss[51:] += 1.8 * np.exp(-np.arange(49) / 60)
+        result = collapse(np.exp(log_loss), mode="min")
+        found += result.kind in ("collapse", "divergence") and result.onset == 51
+    assert found >= 19
+
+
+def test_the_scale_is_the_noise_under_a_trend_too():
+    row = np.arange(400.0)
+    noise = np.random.default_rng(0).normal(size=400)
+    scales = [drawdown(noise + slope * row, 5, 1e-12).scale[-1] for slope in (0.0, 0.2, -0.2, 5.0)]
+    np.testing.assert_allclose(scales[0], 1.05, atol=0.1)
+    np.testing.assert_array_less(scales, 2.1)  # noisier by the slope's error, never by the slope
+    np.testing.assert_array_less(1.0, scales)

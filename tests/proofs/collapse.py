@@ -6,12 +6,24 @@ Run: python tests/proofs/collapse.py [replicates]   (1,000 by default, about thr
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 from scipy.signal import lfilter
 from scipy.stats import beta
 
+from trajscope._core.rolling import expanding_median, trailing_median
+from trajscope.detect import _drawdown
 from trajscope.detect.collapse import collapse
+from trajscope.history.datasets import load_dataset
+
+PERFORMANCE = {
+    "digits": ("val/accuracy", "max"),
+    "cartpole": ("eval/return", "max"),
+    "transformer": ("val/loss", "min"),
+}
 
 
 def ar(rng: np.random.Generator, phi: float, n: int) -> np.ndarray:
@@ -55,29 +67,62 @@ def power(replicates: int) -> None:
 
 
 def recorded() -> None:
-    import trajscope
+    """Sensitivity to what the twin calls harmed, and false collapses, by domain and split; onset on the digits arms.
 
-    data = trajscope.load_dataset("digits")
-    labels = data.labels
-    arms = labels[(labels.purpose == "arms") & labels.domain.eq("digits")]
-    harmed = arms[arms.harmed.fillna(False).astype(bool)]
-    controls = arms[arms.arm == "control"]
-    errors, missed = [], 0
-    for _, row in harmed.iterrows():
-        found = collapse(data.run(row.run))
-        stride = 5.0
-        if found.onset is None:
-            missed += 1
-        else:
-            errors.append(abs(found.onset - float(row.first_departure)))
-    false = [collapse(data.run(r)).kind not in ("none", "not learned") for r in controls.run]
-    print(f"\nRecorded digits arms: {len(harmed)} harmed, {missed} without an episode, {len(controls)} controls")
-    if errors:
-        print(
-            f"onset against first departure from the twin: median {np.median(errors):.0f} steps, "
-            f"90 % {np.quantile(errors, 0.9):.0f} (goal: median <= 5 steps or one evaluation stride of {stride:.0f})"
-        )
-    print(f"false collapses in controls: {sum(false)} of {len(false)}")
+    ``flat scale`` is the rule with residuals about the median before alone, as it was before the scale became free
+    of trend. Tuned on the calibration split.
+    """
+    print("Recorded runs, truth from the same-seed twin (datasets/README.md): share with an episode")
+    print(f"{'domain':>12} {'split':>12} {'truth':>10} {'runs':>5} {'flat scale':>11} {'now':>6}")
+    errors = []
+    for domain, (channel, mode) in PERFORMANCE.items():
+        data = load_dataset(domain)
+        labels = data.labels[data.labels.domain.eq(domain)]
+        for split in ("calibration", "heldout"):
+            for name, rows in truth(labels[labels.split.eq(split)]).items():
+                found, flat = [], 0
+                for run in rows.run:
+                    series = data.run(run).channels[channel]
+                    found.append(collapse(series.values, series.steps, mode=mode))
+                    with flat_scale():
+                        flat += is_episode(collapse(series.values, series.steps, mode=mode).kind)
+                now = sum(is_episode(f.kind) for f in found)
+                n = max(len(rows), 1)
+                print(
+                    f"{domain:>12} {split:>12} {name:>10} {len(rows):>5} {flat / n:>11.3f} {now / n:>6.3f}", flush=True
+                )
+                if domain == "digits" and name == "harmed":
+                    arms = zip(rows.purpose, rows.first_departure, found, strict=True)
+                    errors += [abs(f.onset - float(d)) for p, d, f in arms if p == "arms" and f.onset is not None]
+    print(
+        f"digits arms, onset against first departure from the twin: median {np.median(errors):.0f} steps, 90 %"
+        f" {np.quantile(errors, 0.9):.0f} (goal: median <= 5 steps or one evaluation stride of 5)"
+    )
+
+
+def truth(labels: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Controls, harmed runs, and runs that never fell."""
+    injected = labels[labels.twin.notna()]
+    return {
+        "control": labels[labels.twin.isna()],
+        "harmed": injected[injected.harmed.fillna(False).astype(bool)],
+        "never fell": injected[~injected.fell.fillna(False).astype(bool)],
+    }
+
+
+def is_episode(kind: str) -> bool:
+    return kind not in ("none", "not learned", "cannot tell")
+
+
+@contextmanager
+def flat_scale() -> Iterator[None]:
+    """The scale with residuals about the median of the 25 evaluations before alone."""
+    free = _drawdown._spread
+    _drawdown._spread = lambda y, w: expanding_median(np.abs(y - trailing_median(y, 25, min_count=w)))
+    try:
+        yield
+    finally:
+        _drawdown._spread = free
 
 
 def main() -> None:

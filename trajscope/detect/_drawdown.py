@@ -6,10 +6,16 @@ With *y* oriented so that bigger is better (a loss enters as :math:`-\log \ell`,
 .. math::
 
     R_t &= \mathrm{med}(y_{t-w+1..t}), \qquad R_0 = \mathrm{med}(y_{0..w-1}), \qquad P_t = \max_{s \le t-w} R_s \\
-    s_t &= 1.4826\; \mathrm{med}_{s<t} |y_s - \mathrm{med}(y_{s-25..s-1})| \\
+    e_s &= y_s - \mathrm{med}(y_{s-25..s-1}), \qquad
+    b_s = \tfrac{1}{12} (\mathrm{med}(y_{s-12..s-1}) - \mathrm{med}(y_{s-24..s-13})) \\
+    s_t &= 1.4826\; \min(\mathrm{med}_{s<t} |e_s|,\; \mathrm{med}_{s<t} |e_s - 13\, b_s|) \\
     dd_t &= (P_t - R_t)/(P_t - R_0)
 
 :math:`R, P, s` at row *t* use rows up to *t* only. All arrays have shape (n_steps,).
+
+The smaller of two scales: while a run learns, :math:`e` holds 13 strides of trend (the middle of 25 rows lies that far
+back), so a log that is mostly learning had a scale of trend, not of noise, and its blow-up passed unseen;
+:math:`e - 13 b` is free of a straight trend but noisier where there is none, or where learning comes in bursts.
 """
 
 from __future__ import annotations
@@ -85,12 +91,24 @@ def drawdown(y: Floats, w: int, floor: float) -> Drawdown:
     peak = np.full(n, np.nan)
     if n > w:
         peak[w:] = np.fmax.accumulate(level[:-w])
-    residual = np.abs(y - trailing_median(y, RESIDUAL_WINDOW, min_count=w))
-    scale = np.maximum(MAD_TO_SD * expanding_median(residual), floor)
+    scale = np.maximum(MAD_TO_SD * _spread(y, w), floor)
     scale[: min(n, 2 * w)] = np.nan  # fewer than w residuals are no scale
     room = peak - start
     ratio = np.divide(peak - level, room, out=np.full(n, np.nan), where=room > 0)
     return Drawdown(level, peak, scale, ratio, start)
+
+
+def _spread(y: Floats, w: int) -> Floats:
+    """Median absolute residual of the rows before each, about the median before or the trend before: the smaller."""
+    residual = y - trailing_median(y, RESIDUAL_WINDOW, min_count=w)
+    half = RESIDUAL_WINDOW // 2
+    later = trailing_median(y, half, min_count=2)
+    trend = np.zeros(y.size)
+    trend[half:] = (later[half:] - later[:-half]) / half
+    back = (RESIDUAL_WINDOW + 1) / 2  # from a row to the middle of the window before it
+    flat = expanding_median(np.abs(residual))
+    sloped = expanding_median(np.abs(residual - back * np.nan_to_num(trend)))
+    return np.asarray(np.fmin(flat, sloped))
 
 
 def run_starts(flag: Bools, length: int) -> Bools:

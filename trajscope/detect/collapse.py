@@ -17,6 +17,9 @@ Performance is oriented so that bigger is better (:math:`-\log \ell` for a posit
 
 Everything is differences of levels in units of *s*: negative returns and shifted scales are judged alike.
 
+The scale is free of trend (`trajscope.detect._drawdown`), so that a short log that is mostly learning still has a
+scale of its noise.
+
 Limits: a dip shorter than about *w/2 + h* evaluations does not move a median of *w* for *h* rows and is left to
 `trajscope.spikes`; resolution is one evaluation stride; a performance whose noise grows a lot late in the run is
 judged by its earlier noise.
