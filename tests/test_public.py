@@ -18,6 +18,7 @@ PUBLIC = {
     "audit",
     "change_points",
     "collapse",
+    "early_warning",
     "errors",
     "first_mover",
     "lead_time",

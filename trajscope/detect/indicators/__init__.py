@@ -1,0 +1,11 @@
+"""Early-warning indicators: what changes in a channel's fluctuations before it loses stability.
+
+`early_warning` computes them; `univariate` has the formulas of one channel, `joint` those of several, `detrend` the
+baselines, `inputs` what counts as a gap, `trend` the surrogate tests.
+"""
+
+from trajscope.detect.indicators.api import DEFAULT, early_warning
+from trajscope.detect.indicators.result import ALL, ChannelNote, EarlyWarning
+from trajscope.detect.indicators.trend import Trend
+
+__all__ = ["ALL", "DEFAULT", "ChannelNote", "EarlyWarning", "Trend", "early_warning"]
