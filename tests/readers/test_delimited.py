@@ -486,3 +486,10 @@ def test_a_point_is_a_point_where_no_comma_says_otherwise(tmp_path: Path) -> Non
     path = tmp_path / "a.csv"
     path.write_text("step;loss\n0;1.234\n1;2.345\n")
     assert read_run(path).channels["loss"].values.tolist() == [1.234, 2.345]
+
+
+@pytest.mark.parametrize("body", ["0,1.5,\n1,2.5,\n", "0,1.5,\n1,2.5,,,\n"])
+def test_a_delimiter_at_the_end_of_the_lines_is_no_column(tmp_path: Path, body: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"step,loss,\n{body}")
+    assert list(read_run(path).channels) == ["loss"]

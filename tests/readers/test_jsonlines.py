@@ -275,3 +275,15 @@ def test_steps_beyond_the_integers_are_said_to_be_inexact(tmp_path: Path) -> Non
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(f'{{"step": {10**30 + i}, "loss": {i}}}' for i in range(20)))
     assert "inexact-steps" in [p.code for p in read_run(path).problems]
+
+
+def test_old_wandb_history_has_its_settings_and_summary_beside_it(tmp_path: Path) -> None:
+    records = ({"_step": s, "_timestamp": 1.54e9 + s, "_runtime": s, "loss": 1 / (s + 1)} for s in range(3))
+    (tmp_path / "wandb-history.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (tmp_path / "config.yaml").write_text("wandb_version: 1\n_wandb:\n  value: {}\nlr:\n  desc: null\n  value: 0.1\n")
+    (tmp_path / "wandb-summary.json").write_text('{"best": 0.25}')
+    run = read_run(tmp_path / "wandb-history.jsonl")
+    assert (dict(run.config), dict(run.summary)) == ({"lr": 0.1}, {"best": 0.25})
+    wall = run.channels["loss"].wall_time
+    assert wall is not None
+    assert wall.tolist() == [1.54e9, 1.54e9 + 1, 1.54e9 + 2]

@@ -284,3 +284,11 @@ def test_params_that_are_a_link_are_not_followed(tmp_path: Path) -> None:
     (root / "params.json").symlink_to(secret)
     (run,) = scan_runs(root)
     assert "key" not in run.config
+
+
+def test_arrays_of_an_archive_that_are_not_read_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", timesteps=np.arange(3), loot=np.array([{}, 1], dtype=object))
+    run = read_run(tmp_path / "a.npz")
+    assert not run.channels
+    assert [p.code for p in run.problems] == ["not-a-scalar", "no-scalars"]
+    assert "loot" in run.problems[0].message

@@ -69,6 +69,9 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
             )
         )
     table.headless = not dialect.header
+    # A delimiter at the end of every line makes a column without a name and without content.
+    unnamed = {c for c, name in zip(table.columns, dialect.header, strict=False) if not name.strip()}
+    table.columns = [c for c in table.columns if c.text is not None or c.values.size or c not in unnamed]
     return table
 
 

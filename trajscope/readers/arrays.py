@@ -102,6 +102,8 @@ def _evaluations(path: Path, file: str, options: ReadOptions) -> Source:
         for k in range(values.shape[1]):
             if options.wants(f"{name}/{k}"):
                 source.series[f"{name}/{k}"] = Series(steps[:n], np.ascontiguousarray(values[:, k]))
+    if not source.series and not options.channels:
+        source.problems.append(Problem("no-scalars", "info", "The archive holds no results", file, count=0))
     return source
 
 
@@ -162,6 +164,11 @@ def _archive(path: Path, file: str, problems: list[Problem]) -> dict[str, NDArra
     room = MAX_BYTES
     try:
         with zipfile.ZipFile(path) as archive:
+            other = [n for n in archive.namelist() if n.removesuffix(".npy") not in _MEMBERS]
+            if other:
+                shown = ", ".join(n.removesuffix(".npy") for n in other[:5]) + (", ..." if len(other) > 5 else "")
+                sentence = f"Arrays that are no part of an evaluation were not opened: {shown}"
+                problems.append(Problem("not-a-scalar", "info", sentence, file, count=len(other)))
             for name in _MEMBERS:
                 if f"{name}.npy" not in archive.namelist():
                     continue

@@ -7,6 +7,7 @@ One file is one run. What is special:
   the same run.
 * *MMDetection 2* (``*.log.json``): ``mode`` becomes the prefix of validation rows, the first line is the environment.
 * *fairseq*: a record behind ``time | level | tag |``; the time becomes the wall time.
+* *W&B clients before 2020* (``wandb-history.jsonl``): ``config.yaml`` and ``wandb-summary.json`` beside it are read.
 * *TensorBoard's JSON export*: ``[[wall, step, value], ...]``, sampled.
 """
 
@@ -26,6 +27,7 @@ from trajscope.readers._gzip import plain_head, plain_path, read_head
 from trajscope.readers._jsonlines import Records, fast_table, parse_records, records_table
 from trajscope.readers._table import Column, Table, looks_like_log, table_source
 from trajscope.readers._walltime import iso_time
+from trajscope.readers._wandb_sidecars import saved_config, saved_summary
 from trajscope.readers.base import HEAD_BYTES, Reader, ReadOptions
 from trajscope.readers.delimited import sidecar_config
 
@@ -36,6 +38,8 @@ _SETTINGS = (
     "hparams*.json", "config*.json", "params*.json", "args*.json", "package*.json", "meta_data_*.json",
     "tokenizer*.json", "*_config.json", "*_results.json", "wandb-summary.json", "wandb-metadata.json",
 )  # fmt: skip
+#: The log of W&B clients before 2020.
+_WANDB_HISTORY = "wandb-history.jsonl"
 _WEB_EXPORT = re.compile(r"\[\s*\[\s*[\d.eE+]+\s*,\s*\d+\s*,")
 _PREFIX_TIME = re.compile(r"\[?(\d{4}[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?)")
 _KEYS = re.compile(r'"([^"\\]{1,120})"\s*:')
@@ -101,6 +105,9 @@ class JsonLines(Reader):
             source.sampled = "TensorBoard's web export keeps at most 1,000 points a channel"
         source.series = {n: s for n, s in source.series.items() if options.wants(n)}
         source.config = {**sidecar_config(path), **config}
+        if plain_path(path).name == _WANDB_HISTORY:
+            source.config |= saved_config(path.parent)
+            source.summary = saved_summary(path.parent)
         return [source]
 
 

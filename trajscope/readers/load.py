@@ -81,7 +81,7 @@ class Loader:
                 data = assemble(sources, resume=self.resume, provenance=facts)
             else:
                 data = stored
-        except TrajscopeError:
+        except (TrajscopeError, MemoryError):  # too little memory is no fault of the reader
             raise
         except OSError as problem:
             where = Path(problem.filename) if isinstance(problem.filename, str) else self.files[0]

@@ -11,7 +11,6 @@ recorded files.
 from __future__ import annotations
 
 import calendar
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ from trajscope.history import Problem, Source
 from trajscope.readers._wandb_decode import KINDS, Ints, contents, padded, plain_fields, varint
 from trajscope.readers._wandb_framing import HEADER, MAGIC, Framing, batches, load
 from trajscope.readers._wandb_history import History, Latest
-from trajscope.readers._yaml import read_yaml
+from trajscope.readers._wandb_sidecars import saved_config, saved_summary
 from trajscope.readers.base import Reader, ReadOptions, Rejected, Tree
 
 __all__ = ["READER", "WandbReader"]
@@ -36,7 +35,6 @@ _SESSION = re.compile(r"^(?:offline-)?run-(\d{8})_(\d{6})-(?P<id>.+)$")
 
 #: Bytes of history payload decoded at a time; bounds the memory of the gathered indices.
 _BATCH = 2 * 1024 * 1024
-_SIDECAR_LIMIT = 16 * 1024 * 1024
 
 
 class WandbReader(Reader):
@@ -186,8 +184,8 @@ def _source(path: Path, options: ReadOptions) -> Source:
     source.started = log.history.started
     if source.started is None:
         source.started = _stamp(path.parent) or log.facts.get("started")
-    config = {**_sidecar_config(path), **log.config.values()}
-    summary = _sidecar_summary(path)
+    config = {**saved_config(path.parent / "files"), **log.config.values()}
+    summary = saved_summary(path.parent / "files")
     if not (log.ended and summary):  # of a finished run the file beside the log is the whole summary
         summary = {**log.summary.values(), **summary}
     source.config = {k: v for k, v in config.items() if k != "_wandb"}
@@ -264,29 +262,3 @@ def _losses(framing: Framing, size: int, file: str) -> list[Problem]:
             )
         )
     return problems
-
-
-def _beside(path: Path, name: str) -> bytes:
-    """A file in the run's ``files`` directory, if it is a regular one of reasonable size."""
-    beside = path.parent / "files" / name
-    try:
-        if beside.is_symlink() or not beside.is_file() or beside.stat().st_size > _SIDECAR_LIMIT:
-            return b""
-        return beside.read_bytes()
-    except OSError:
-        return b""
-
-
-def _sidecar_summary(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(_beside(path, "wandb-summary.json") or b"{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _sidecar_config(path: Path) -> dict[str, Any]:
-    found = read_yaml(_beside(path, "config.yaml").decode("utf-8", "replace"))
-    if not isinstance(found, dict):
-        return {}
-    return {k: v["value"] for k, v in found.items() if k != "_wandb" and isinstance(v, dict) and "value" in v}
