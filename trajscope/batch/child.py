@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import os
 import pickle
 import queue
@@ -168,6 +169,8 @@ def close_children() -> None:
 
 def main() -> None:
     """Serve shards from standard input until it ends."""
+    for module in ("trajscope.audit.run", "trajscope.inference.measures"):  # not at the cost of the first run's time
+        importlib.import_module(module)
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not end up among the messages
     source = sys.stdin.buffer

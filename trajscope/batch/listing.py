@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 from trajscope.errors import InputError, MissingExtra, NoLogsFound, ReadError
 from trajscope.history import Problem, Run
@@ -136,9 +136,15 @@ class Spool:
     def __init__(self, most: int, size: int) -> None:
         self.items = 0
         self._most, self._size = most, size
-        self._file = tempfile.TemporaryFile(prefix="trajscope-")  # noqa: SIM115 - closed in `shards`
+        self._file = tempfile.TemporaryFile(prefix="trajscope-")  # noqa: SIM115 - closed in `__exit__`
         self._open: list[Item] = []
         self._bytes = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
     def add(self, item: Item) -> None:
         """Put one item behind the others."""
@@ -157,13 +163,12 @@ class Spool:
         if self._open:
             self._close_shard()
         self._file.seek(0)
-        with self._file:
-            while True:
-                try:
-                    shard: list[Item] = pickle.load(self._file)  # noqa: S301 - our own temporary file
-                except EOFError:
-                    return
-                yield shard
+        while True:
+            try:
+                shard: list[Item] = pickle.load(self._file)  # noqa: S301 - our own temporary file
+            except EOFError:
+                return
+            yield shard
 
 
 def is_remote(root: str) -> bool:

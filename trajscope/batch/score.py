@@ -16,7 +16,7 @@ from trajscope.batch.executors import Workers, workers_from
 from trajscope.batch.listing import FRESH_SECONDS, Item, Listing, Spool
 from trajscope.batch.row import Terms
 from trajscope.batch.shard import Rows
-from trajscope.batch.store import Store
+from trajscope.batch.store import Done, Store
 from trajscope.config import Settings
 from trajscope.errors import InputError, NoLogsFound
 from trajscope.result import Result, make_provenance
@@ -216,36 +216,34 @@ def score_runs(
     start = time.perf_counter()
     store = Store(Path(out))
     listing = Listing(roots, reading, storage_options or {}, fresh)
-    known: dict[tuple[str, str], Any] = {}
-    if not dry_run or (store.path / "manifest.json").is_file():
-        store.open(terms, reading)
-        known = store.done()
-    todo, changed, same = Spool(shard_size, SHARD_BYTES), [], 0
-    for item in listing:
-        there = known.get((item.root, item.key))
-        if there is not None and there.fingerprint == item.fingerprint:
-            same += 1
-        elif limit is None or todo.items < limit:
-            todo.add(item)
-            if there is not None:
-                changed.append(((item.root, item.key), there))
-    problems = tuple(str(p) for p in listing.problems)
-    if not todo.items and not same and limit != 0:
-        reasons = f": {problems[0]}" if problems else ""
-        raise NoLogsFound(f"no logs found under {', '.join(roots[:3])} ({listing.ignored} files passed over){reasons}")
-    state = Progress(total=todo.items)
+    hands = workers_from(executor, workers)
     unfinished: dict[str, str] = {}
     n_failed, kinds = 0, Counter[str]()
-    if not dry_run:
-        store.drop(changed)
-        details = _drive(store, workers_from(executor, workers), todo.shards(), terms, state, progress, unfinished)
-        n_failed = store.write_failures(details)
-        kinds = Counter(str(s) for s in store.read("runs", ["status"])["status"].to_pylist() if s != "ok")
+    try:
+        with Spool(shard_size, SHARD_BYTES) as todo:
+            known: Mapping[tuple[str, str], Done] = {}
+            if not dry_run or (store.path / "manifest.json").is_file():
+                store.open(terms, reading)
+                known = store.done()
+            same, changed = _sort(listing, known, todo, limit)
+            problems = tuple(str(p) for p in listing.problems)
+            if not todo.items and not same and limit != 0:
+                reasons = f": {problems[0]}" if problems else ""
+                where = ", ".join(roots[:3])
+                raise NoLogsFound(f"no logs found under {where} ({listing.ignored} files passed over){reasons}")
+            state = Progress(total=todo.items)
+            if not dry_run:
+                store.drop(changed)
+                details = _drive(store, hands, todo.shards(), terms, state, progress, unfinished)
+                n_failed = store.write_failures(details, problems)
+                kinds.update(str(s) for s in store.read("runs", ["status"])["status"].to_pylist() if s != "ok")
+    finally:
+        hands.close()
     return ScoreTable(
         store.path,
         store.read("runs", ["run"]).num_rows if not dry_run else 0,
         n_failed,
-        todo.items - len(unfinished),
+        state.total - len(unfinished),
         same,
         dict(kinds),
         unfinished,
@@ -255,6 +253,22 @@ def score_runs(
         dry_run,
         provenance=make_provenance("score_runs", {"roots": roots, "profile": chosen.profile, **reading}),
     )
+
+
+def _sort(
+    listing: Listing, known: Mapping[tuple[str, str], Done], todo: Spool, limit: int | None
+) -> tuple[int, list[tuple[tuple[str, str], Done]]]:
+    """Put what has no row, or changed since, into the spool; how many have one, and which of them changed."""
+    same, changed = 0, []
+    for item in listing:
+        there = known.get((item.root, item.key))
+        if there is not None and there.fingerprint == item.fingerprint:
+            same += 1
+        elif limit is None or todo.items < limit:
+            todo.add(item)
+            if there is not None:
+                changed.append(((item.root, item.key), there))
+    return same, changed
 
 
 def _drive(
@@ -271,41 +285,38 @@ def _drive(
     details: dict[str, str] = {}
     start = time.perf_counter()
     broken = ""
-    try:
-        while True:
-            while not broken and len(pending) < workers.window:
-                shard = next(shards, None)
-                if shard is None:
-                    break
-                try:
-                    pending[workers.submit(shard, terms)] = shard
-                except RuntimeError as problem:  # the executor has been shut down, or its scheduler has gone
-                    broken = _sentence(problem)
-                    unfinished.update((i.key, broken) for i in shard)
-            if not pending:
+    while True:
+        while not broken and len(pending) < workers.window:
+            shard = next(shards, None)
+            if shard is None:
                 break
-            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-            for future in finished:
-                items = pending.pop(future)
-                try:
-                    rows = future.result()
-                    store.write(rows)
-                except Exception as problem:  # scheduler gone, disk full: what was written before stays
-                    unfinished.update((i.key, _sentence(problem)) for i in items)
-                    if not isinstance(problem, OSError | ChildProcessError):
-                        broken = _sentence(problem)
-                    continue
-                details.update(rows.details)
-                bad = [str(r["status"]) for r in rows.runs if r["status"] != "ok"]
-                state.items += len(items)
-                state.scored += len(rows.runs) - len(bad)
-                state.failed += len(bad)
-                state.kinds.update(bad)
-                state.seconds = time.perf_counter() - start
-                if progress is not None:
-                    progress(state)
-    finally:
-        workers.close()
+            try:
+                pending[workers.submit(shard, terms)] = shard
+            except RuntimeError as problem:  # the executor has been shut down, or its scheduler has gone
+                broken = _sentence(problem)
+                unfinished.update((i.key, broken) for i in shard)
+        if not pending:
+            break
+        finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+        for future in finished:
+            items = pending.pop(future)
+            try:
+                rows = future.result()
+                store.write(rows)
+            except Exception as problem:  # scheduler gone, disk full: what was written before stays
+                unfinished.update((i.key, _sentence(problem)) for i in items)
+                if not isinstance(problem, OSError | ChildProcessError):
+                    broken = _sentence(problem)
+                continue
+            details.update(rows.details)
+            bad = [str(r["status"]) for r in rows.runs if r["status"] != "ok"]
+            state.items += len(items)
+            state.scored += len(rows.runs) - len(bad)
+            state.failed += len(bad)
+            state.kinds.update(bad)
+            state.seconds = time.perf_counter() - start
+            if progress is not None:
+                progress(state)
     for shard in shards:
         unfinished.update((i.key, broken) for i in shard)
     return details

@@ -22,7 +22,7 @@ from trajscope.batch.row import Terms
 from trajscope.batch.shard import Rows
 from trajscope.errors import InputError, ReadError
 
-__all__ = ["Store"]
+__all__ = ["Done", "Store"]
 
 _DONE = b"trajscope.done"
 _MANIFEST = "manifest.json"
@@ -165,16 +165,28 @@ class Store:
             return form.empty_table()
         return pa.concat_tables([pq.read_table(f, columns=columns).replace_schema_metadata(None) for f in files])
 
-    def write_failures(self, details: Mapping[str, str]) -> int:
-        """``failures.jsonl``: one line for each run without a score, with the traceback of a bug of this call."""
+    def write_failures(self, details: Mapping[str, str], unread: Iterable[str] = ()) -> int:
+        """``failures.jsonl``: a line for each run without a score, and for what claims to be a log and is none.
+
+        Parameters
+        ----------
+        details : mapping of str to str
+            Tracebacks of bugs, by run.
+        unread : iterable of str
+            What the listing could not take for a run, a sentence each.
+
+        Returns
+        -------
+        int
+            Runs without a score.
+        """
         table = self.read("runs", ["run", "root", "status", "error"])
-        lines = [
-            json.dumps(row | ({"traceback": details[row["run"]]} if row["run"] in details else {}), ensure_ascii=True)
-            for row in sorted(table.to_pylist(), key=lambda r: (r["root"], r["run"]))
-            if row["status"] != "ok"
-        ]
-        _write_text(self.path / "failures.jsonl", "".join(line + "\n" for line in lines))
-        return len(lines)
+        failed = [r for r in table.to_pylist() if r["status"] != "ok"]
+        failed.sort(key=lambda r: (r["root"], r["run"]))
+        rows = [r | ({"traceback": details[r["run"]]} if r["run"] in details else {}) for r in failed]
+        rows += [{"run": None, "root": None, "status": "no run", "error": text} for text in unread]
+        _write_text(self.path / "failures.jsonl", "".join(json.dumps(r, ensure_ascii=True) + "\n" for r in rows))
+        return len(failed)
 
 
 def _clean(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,6 @@
+"""``python -m trajscope``."""
+
+from trajscope.cli import main
+
+if __name__ == "__main__":
+    main()
