@@ -8,6 +8,7 @@ A function that is done once to one thing returns a subclass of `Result`: a froz
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib
 import importlib.metadata
@@ -63,13 +64,17 @@ def data_hash(*arrays: Any) -> str:
     return digest.hexdigest()[:16]
 
 
+@functools.cache
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version("trajscope")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
+
+
 def make_provenance(function: str, parameters: Mapping[str, Any], *arrays: Any, seed: int | None = None) -> Provenance:
     """Build a `Provenance` for a call: parameters as given, input arrays hashed, versions looked up."""
-    try:
-        own = importlib.metadata.version("trajscope")
-    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
-        own = "unknown"
-    versions = {"trajscope": own, "numpy": np.__version__}
+    versions = {"trajscope": _own_version(), "numpy": np.__version__}
     return Provenance(function, dict(parameters), seed, data_hash(*arrays), versions)
 
 

@@ -17,8 +17,8 @@ All on the rows of one channel, no gaps: ``(n,)``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +71,12 @@ def _block_scale(residual: Floats, width: int) -> Floats:
     blocks = max(n // width, 1)
     edges = np.linspace(0, n, blocks + 1).astype(int)
     magnitude = np.abs(residual)
-    if blocks * width == n:
-        raw = np.median(magnitude.reshape(blocks, width), axis=1)
-    else:
-        raw = np.array([np.median(magnitude[a:b]) for a, b in pairwise(edges.tolist())])
+    lengths = np.diff(edges)
+    rows = edges[:-1, None] + np.arange(lengths.max())
+    held = np.where(np.arange(lengths.max()) < lengths[:, None], magnitude[np.minimum(rows, n - 1)], np.inf)
+    held.sort(axis=1)
+    each = np.arange(blocks)
+    raw = 0.5 * (held[each, (lengths - 1) // 2] + held[each, lengths // 2])
     raw = median_filter(raw, size=min(5, blocks), mode="nearest") / 0.6745
     return np.interp(np.arange(n), 0.5 * (edges[:-1] + edges[1:] - 1), raw)
 
@@ -117,16 +119,19 @@ def _blocks(y: Floats, width: int) -> Floats:
     return np.asarray(rows - (rows @ x / (x @ x))[:, None] * x)
 
 
-def _yule_walker(rho: Floats, order: int) -> tuple[Floats, float]:
-    """Levinson-Durbin: coefficients and innovation variance relative to the marginal one."""
-    phi = np.zeros(0)
+def _yule_walker(rho: Floats, top: int) -> list[tuple[Floats, float]]:
+    """Levinson-Durbin for the orders 1 to `top`: coefficients, innovation variance relative to the marginal one."""
+    phi: list[float] = []
     variance = 1.0
-    for k in range(1, order + 1):
-        reflection = (rho[k] - phi @ rho[k - 1 : 0 : -1]) / variance if k > 1 else rho[1]
-        reflection = float(np.clip(reflection, -0.995, 0.995))
-        phi = np.append(phi - reflection * phi[::-1], reflection)
+    fits = []
+    r = rho.tolist()
+    for k in range(1, top + 1):
+        reflection = (r[k] - sum(f * r[k - 1 - j] for j, f in enumerate(phi))) / variance
+        reflection = min(max(reflection, -0.995), 0.995)
+        phi = [*(f - reflection * g for f, g in zip(phi, phi[::-1], strict=True)), reflection]
         variance *= 1 - reflection**2
-    return phi, variance
+        fits.append((np.array(phi), variance))
+    return fits
 
 
 def _implied_autocorrelation(phi: Floats, cut: int = 6000) -> Floats:
@@ -138,11 +143,11 @@ def _implied_autocorrelation(phi: Floats, cut: int = 6000) -> Floats:
             lag = abs(i - j)
             if lag > 0:
                 system[i, lag - 1] -= phi[j]
-    right = phi.copy()
-    rho = [1.0, *np.linalg.solve(system, right)]
+    rho = [1.0, *np.linalg.solve(system, phi).tolist()]
+    back = phi[::-1].tolist()
     for _ in range(p + 1, cut):
-        rho.append(float(phi @ rho[: -p - 1 : -1]))
-        if max(abs(v) for v in rho[-p:]) < 1e-5:
+        rho.append(sum(f * r for f, r in zip(back, rho[-p:], strict=True)))
+        if max(map(abs, rho[-p:])) < 1e-5:
             break
     return np.array(rho)
 
@@ -167,26 +172,21 @@ def estimate_noise(y: Floats, *, floor: float = 0.0, errors: float = 1.0) -> Noi
     if not np.any(usable):
         return Noise(np.zeros(1), np.array([1.0]), np.full(n, max(floor, 1e-300)))
     lags = min(8, width // 3)
-    rho = np.array(
-        [1.0]
-        + [
-            float(
-                np.median(
-                    np.einsum("ij,ij->i", rows[usable, k:], rows[usable, :-k]) / energy[usable] * width / (width - k)
-                )
-            )
-            for k in range(1, lags + 1)
-        ]
-    )
-    top = int(np.clip(width // 40, 1, min(6, lags)))
-    fits = [_yule_walker(rho, p) for p in range(1, top + 1)]
-    scores = [n * np.log(v) + (p + 1) * np.log(n) for p, (_, v) in enumerate(fits)]
-    phi, _ = fits[int(np.argmin(scores))]
+    rows, energy = rows[usable], energy[usable]
+    products = np.empty((lags, rows.shape[0]))
+    for k in range(1, lags + 1):
+        np.einsum("ij,ij->i", rows[:, k:], rows[:, :-k], out=products[k - 1])
+        products[k - 1] *= width / (width - k)
+    rho = np.concatenate([[1.0], np.median(products / energy, axis=1)])
+    top = min(max(width // 40, 1), 6, lags)
+    fits = _yule_walker(rho, top)
+    scores = [n * math.log(v) + (p + 1) * math.log(n) for p, (_, v) in enumerate(fits)]
+    phi, _ = fits[scores.index(min(scores))]
     total = float(phi.sum())
     corrected = (width * total + 2) / (width - 4) if width > 8 else total
     corrected = min(corrected, _MAX_MEMORY)
-    raised = corrected + errors * np.sqrt(max(1 - corrected**2, 0.02) / n)
-    raised = float(np.clip(raised, 0.0, _MAX_MEMORY))
+    raised = corrected + errors * math.sqrt(max(1 - corrected**2, 0.02) / n)
+    raised = min(max(raised, 0.0), _MAX_MEMORY)
     phi = phi.copy()
     phi[0] += raised - total
     rho_model = _implied_autocorrelation(phi)
@@ -197,7 +197,7 @@ def estimate_noise(y: Floats, *, floor: float = 0.0, errors: float = 1.0) -> Noi
     inflation = 1 + 2 * rho_model[1:].sum()
     kept = max(1 - 2 * inflation / width, 0.3)
     sd = _local_sd(y, phi, rho_model)
-    least = max(np.sqrt(np.median(energy[usable]) / width / kept) * 0.05, floor, 1e-300)
+    least = max(np.sqrt(np.median(energy) / width / kept) * 0.05, floor, 1e-300)
     return Noise(phi, rho_model, np.maximum(sd, least))
 
 

@@ -82,8 +82,9 @@ def pooled_changes(
     for stack in zip(*(scales(level) for level in levels), strict=True):
         level, cells = stack[0]
         half = cells * level.q
-        start, left, right, even = positions(level, cells, edges, settings.onset)
-        z = np.column_stack([contrasts(own, cells, start, left, right, even)[:, 0] for own, _ in stack])
+        plan = positions(level, cells, edges, settings.onset)
+        start, left, right, even = plan.start, plan.left, plan.right, plan.even
+        z = np.column_stack([contrasts(own, cells, plan)[:, 0] for own, _ in stack])
         sample = z[: even or None : max(even // 20_000, 1)]
         if even * stride(cells) >= 24 * cells:
             carried = np.maximum(np.median(np.abs(sample), axis=0) / 0.6745, 1.0)

@@ -25,13 +25,12 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import toeplitz
 from scipy.ndimage import maximum_filter1d
 
 from trajscope._core.cells import cell_autocovariance, halve, studentised_contrasts, window_filter
@@ -55,6 +54,7 @@ Ints = NDArray[np.int64]
 _CELLS = (16, 23)
 _SMALL = (8, 11)
 _LEAST_ROWS = 8
+_SHARED_CELLS = 4096
 _PICKANDS = {"level": 3.0, "slope": 3.0}
 _CHECKS = {"level": (0, 1), "slope": (2, 3)}
 _ONSET = 0.75
@@ -110,6 +110,21 @@ def _confirming(left: int, right: int, width: int) -> Floats:
     return out
 
 
+def _lags(filters: Floats) -> Floats:
+    """``sum_i w_i w_{i+k}``, twice for k > 0: its product with autocovariances is a variance, ``(..., n, width)``."""
+    width = filters.shape[-2]
+    out = np.empty((*filters.shape[:-2], filters.shape[-1], width))
+    for k in range(width):
+        out[..., k] = np.einsum("...ij,...ij->...j", filters[..., k:, :], filters[..., : width - k, :])
+    out[..., 1:] *= 2
+    return out
+
+
+@lru_cache(maxsize=64)
+def _even_lags(cells: int) -> Floats:
+    return _lags(_searching(cells, cells, 2 * cells))
+
+
 class Level:
     """One level of the pyramid: cell means, cell variances, autocorrelation of cells, rows a cell."""
 
@@ -121,13 +136,10 @@ class Level:
         """The next level."""
         return Level(halve(self.mean), halve(self.variance), cell_autocovariance(self.covariance), 2 * self.q)
 
-    def deviation(self, filters: Floats) -> Floats:
-        """Standard deviation of contrasts of unit noise; `filters` is ``(..., width, n_filters)``."""
-        width = filters.shape[-2]
-        row = np.zeros(width)
-        row[: min(width, self.covariance.shape[0])] = self.covariance[:width]
-        variance = np.einsum("...ij,...ij->...j", filters, toeplitz(row) @ filters)
-        return np.asarray(np.sqrt(np.maximum(variance, 1e-300)))
+    def deviation(self, lags: Floats) -> Floats:
+        """Standard deviation of contrasts of unit noise from the `_lags` of their filters, ``(..., n, width)``."""
+        known = min(lags.shape[-1], self.covariance.shape[0])
+        return np.asarray(np.sqrt(np.maximum(lags[..., :known] @ self.covariance[:known], 1e-300)))
 
     def _scale(self, start: Ints, width: Ints | int) -> Floats:
         variance = (self._sums[start + width] - self._sums[start]) / width
@@ -135,22 +147,54 @@ class Level:
 
     def uncut(self, cells: int) -> Floats:
         """``J1, K1`` of all even windows, at every `stride`, in sd: ``(n_windows, 2)``."""
-        filters = _searching(cells, cells, 2 * cells)
-        return studentised_contrasts(self.mean, self._sums, filters, self.deviation(filters), stride(cells))
+        deviation = self.deviation(_even_lags(cells))
+        return studentised_contrasts(
+            self.mean, self._sums, _searching(cells, cells, 2 * cells), deviation, stride(cells)
+        )
+
+    def cut(self, plan: Plan) -> Floats:
+        """``J1, K1`` of the cut windows of a plan, in sd: ``(n_windows, 2)``."""
+        raw = np.einsum("ij,ijk->ik", self.mean[plan.cut_cells], plan.cut_filters)
+        start, width = plan.start[plan.even :], plan.left[plan.even :] + plan.right[plan.even :]
+        return np.asarray(raw / (self._scale(start, width)[:, None] * self.deviation(plan.cut_lags)[plan.cut_which]))
 
     def windows(self, start: Ints, left: Ints, right: Ints, *, confirm: bool = False) -> tuple[Floats, Floats]:
         """Contrasts of any windows, raw and in sd: ``(n_windows, 2 or 4)`` each."""
-        bank = _confirming if confirm else _searching
-        width = int((left + right).max())
-        code, which = np.unique(left * (4 * _CELLS[-1]) + right, return_inverse=True)
-        filters = np.stack([bank(int(c) // (4 * _CELLS[-1]), int(c) % (4 * _CELLS[-1]), width) for c in code])
-        deviation = self.deviation(filters)
-        at = np.minimum(start[:, None] + np.arange(width), self.mean.shape[0] - 1)  # behind the window the weight is 0
-        if code.shape[0] == 1:
+        filters, which, at = _filters_of(self.mean.shape[0], start, left, right, confirm)
+        if filters.shape[0] == 1:
             raw = self.mean[at] @ filters[0]
         else:
             raw = np.einsum("ij,ijk->ik", self.mean[at], filters[which])
+        deviation = self.deviation(_lags(filters))
         return raw, raw / (self._scale(start, left + right)[:, None] * deviation[which])
+
+
+def _filters_of(n_cells: int, start: Ints, left: Ints, right: Ints, confirm: bool) -> tuple[Floats, Ints, Ints]:
+    """Distinct filters ``(n_distinct, width, n)``, which of them a window uses, and the cells of each window."""
+    bank = _confirming if confirm else _searching
+    width = int((left + right).max())
+    code, which = np.unique(left * (4 * _CELLS[-1]) + right, return_inverse=True)
+    filters = np.stack([bank(int(c) // (4 * _CELLS[-1]), int(c) % (4 * _CELLS[-1]), width) for c in code])
+    # Behind the window the weight is 0.
+    return filters, which.astype(np.int64), np.minimum(start[:, None] + np.arange(width), n_cells - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The windows of one scale: start, left and right in cells; the first `even` are even, the others are cut.
+
+    For the cut ones also the cells ``(n_cut, width)``, the filters ``(n_cut, width, 2)`` and the `_lags` of the
+    distinct ones. A plan depends on no value, so series of equal length share theirs.
+    """
+
+    start: Ints
+    left: Ints
+    right: Ints
+    even: int
+    cut_cells: Ints
+    cut_filters: Floats
+    cut_lags: Floats
+    cut_which: Ints
 
 
 def stride(cells: int) -> int:
@@ -158,9 +202,8 @@ def stride(cells: int) -> int:
     return 2 if cells >= 16 else 1
 
 
-def _cut_windows(level: Level, cells: int, edges: list[int], onset: float) -> tuple[Ints, Ints, Ints]:
+def _cut_windows(n_cells: int, q: int, cells: int, edges: Sequence[int], onset: float) -> tuple[Ints, Ints, Ints]:
     """Start, left and right, in cells, of the windows that are cut by a known change, an end, or an onset."""
-    q, n_cells = level.q, level.mean.shape[0]
     least = max(cells // 4, -(-_LEAST_ROWS // q))
     bounds = np.array(edges)
     first, last = -(-bounds[:-1] // q), np.minimum(bounds[1:] // q, n_cells)
@@ -181,7 +224,7 @@ def _cut_windows(level: Level, cells: int, edges: list[int], onset: float) -> tu
     return (s - left)[good], left[good], right[good]
 
 
-def _free(rows: Ints, half: int, edges: list[int], onset: float, q: int) -> NDArray[np.bool_]:
+def _free(rows: Ints, half: int, edges: Sequence[int], onset: float, q: int) -> NDArray[np.bool_]:
     """Which even windows hold no known change in their inside and begin late enough in their regime."""
     free = np.ones(rows.shape[0], dtype=bool)
     if rows.shape[0] == 0:
@@ -195,26 +238,51 @@ def _free(rows: Ints, half: int, edges: list[int], onset: float, q: int) -> NDAr
     return free
 
 
-def positions(level: Level, cells: int, edges: list[int], onset: float) -> tuple[Ints, Ints, Ints, int]:
-    """All windows of one scale: start, left and right in cells, and how many of them are even (these come first)."""
-    start = np.arange(0, max(level.mean.shape[0] - 2 * cells + 1, 0), stride(cells))
-    start = start[_free((start + cells) * level.q, cells * level.q, edges, onset, level.q * stride(cells))]
+def positions(level: Level, cells: int, edges: Sequence[int], onset: float) -> Plan:
+    """All windows of one scale."""
+    make = _shared_plan if level.mean.shape[0] <= _SHARED_CELLS else _plan
+    return make(level.mean.shape[0], level.q, cells, tuple(edges), onset)
+
+
+def _plan(n_cells: int, q: int, cells: int, edges: tuple[int, ...], onset: float) -> Plan:
+    start = np.arange(0, max(n_cells - 2 * cells + 1, 0), stride(cells))
+    start = start[_free((start + cells) * q, cells * q, edges, onset, q * stride(cells))]
     even = np.full(start.shape[0], cells)
-    cut = _cut_windows(level, cells, edges, onset)
-    return (
-        np.concatenate([start, cut[0]]),
-        np.concatenate([even, cut[1]]),
-        np.concatenate([even, cut[2]]),
-        start.shape[0],
-    )
+    cut = _cut_windows(n_cells, q, cells, edges, onset)
+    if cut[0].shape[0]:
+        filters, which, at = _filters_of(n_cells, *cut, confirm=False)
+    else:
+        filters, which, at = np.empty((0, 1, 2)), np.empty(0, np.int64), np.empty((0, 1), np.int64)
+    begin, left, right = (np.concatenate([a, b]) for a, b in zip((start, even, even), cut, strict=True))
+    return Plan(begin, left, right, start.shape[0], at, filters[which], _lags(filters), which)
 
 
-def contrasts(level: Level, cells: int, start: Ints, left: Ints, right: Ints, even: int) -> Floats:
-    """``J1, K1`` in sd for the windows of `positions`: ``(n_windows, 2)``."""
-    z = level.uncut(cells)[start[:even] // stride(cells)]
-    if start.shape[0] == even:
-        return z
-    return np.concatenate([z, level.windows(start[even:], left[even:], right[even:])[1]])
+_shared_plan = lru_cache(maxsize=256)(_plan)
+
+
+def contrasts(level: Level, cells: int, plan: Plan) -> Floats:
+    """``J1, K1`` in sd for the windows of a plan: ``(n_windows, 2)``."""
+    z = level.uncut(cells)
+    if plan.even < z.shape[0]:
+        z = z[plan.start[: plan.even] // stride(cells)]
+    return z if plan.start.shape[0] == plan.even else np.concatenate([z, level.cut(plan)])
+
+
+class _Measured:
+    """Robust standard deviations over positions at the last scale that held enough windows, formed when asked for."""
+
+    def __init__(self, width: int) -> None:
+        self._value = np.ones(width)
+        self._make: Callable[[], Floats] | None = None
+
+    def at(self, make: Callable[[], Floats]) -> None:
+        self._make = make
+
+    def __call__(self) -> Floats:
+        if self._make is not None:
+            z, self._make = self._make(), None
+            self._value = np.maximum(np.median(np.abs(z), axis=0) / 0.6745, 1.0)
+        return self._value
 
 
 def scan_scales(
@@ -246,35 +314,41 @@ def scan_scales(
     n = y.shape[0]
     edges = sorted({0, n, *known})
     rows = Level(y - np.median(y), np.square(noise.sd), noise.autocorrelation, 1)
-    carried = np.ones(2)
-    carried_confirm = np.ones(4)
+    spread, spread_confirm = _Measured(2), _Measured(4)
     for level, cells in scales(rows):
         q, half = level.q, cells * level.q
-        start, left, right, even = positions(level, cells, edges, onset)
-        z = contrasts(level, cells, start, left, right, even)
-        if even * q * stride(cells) >= min_windows * 2 * half:
-            carried = _measured(z[: even : max(even // 20_000, 1)])
-            some = slice(0, even, max(even // 1000, 1))
-            carried_confirm = _measured(level.windows(start[some], left[some], right[some], confirm=True)[1])
-        z = z / carried
+        plan = positions(level, cells, edges, onset)
+        z = contrasts(level, cells, plan)
+        if plan.even * q * stride(cells) >= min_windows * 2 * half:
+            spread.at(partial(_every, z, plan.even, max(plan.even // 20_000, 1)))
+            spread_confirm.at(partial(_checks, level, plan))
         found: list[Candidate] = []
+        largest = np.abs(z).max(axis=0) if z.shape[0] else np.zeros(2)
         for kind, limit in limits.items():
-            contrast = z[:, 0 if kind == "level" else 1]
+            which = 0 if kind == "level" else 1
             limit_z = threshold(limit.p_value, n, half, kind)
-            at = _peaks(contrast, start + left, cells, limit_z, interior=kind == "slope")
+            if largest[which] <= limit_z:  # what was measured only makes it smaller
+                continue
+            contrast = z[:, which] / spread()[which]
+            place = plan.start + plan.left
+            at = _peaks(contrast, place, cells, limit_z, interior=kind == "slope")
             if at.shape[0]:
-                raw, checks = level.windows(start[at], left[at], right[at], confirm=True)
-                for i in at[_confirmed(contrast[at], raw, checks / carried_confirm, kind, limit)]:
+                raw, checks = level.windows(plan.start[at], plan.left[at], plan.right[at], confirm=True)
+                for i in at[_confirmed(contrast[at], raw, checks / spread_confirm(), kind, limit)]:
                     size = float(contrast[i])
-                    row, before, after = (int(v[i]) * q for v in (start + left, left, right))
+                    row, before, after = (int(v[i]) * q for v in (place, plan.left, plan.right))
                     found.append(Candidate(row, before, after, half, kind, size, maximum_p_value(size, n, half, kind)))
         for row in (yield found) or ():
             insort(edges, row)
 
 
-def _measured(z: Floats) -> Floats:
-    """Robust standard deviation over positions, at least 1."""
-    return np.asarray(np.maximum(np.median(np.abs(z), axis=0) / 0.6745, 1.0))
+def _every(z: Floats, even: int, stride: int) -> Floats:
+    return z[:even:stride]
+
+
+def _checks(level: Level, plan: Plan) -> Floats:
+    some = slice(0, plan.even, max(plan.even // 1000, 1))
+    return level.windows(plan.start[some], plan.left[some], plan.right[some], confirm=True)[1]
 
 
 def _confirmed(contrast: Floats, raw: Floats, checks: Floats, kind: str, limit: Limits) -> NDArray[np.bool_]:
@@ -334,6 +408,7 @@ def maximum_p_value(z: float, n: int, half: int, kind: str) -> float:
     return min(1.0, max(tail, math.erfc(z / math.sqrt(2))))
 
 
+@lru_cache(maxsize=8192)
 def threshold(p: float, n: int, half: int, kind: str) -> float:
     """The ``z`` at which `maximum_p_value` equals `p` (bisection; it falls with z above 1)."""
     low, high = 1.0, 37.0
