@@ -4,8 +4,9 @@ A score is as large as the run looks ill; row *t* uses rows up to *t*. With pers
 
 .. math:: S_t = \min(s_{t-q+1}, \ldots, s_t),
 
-so an alarm is stamped at the row that confirms it: the first with :math:`S_t > h`. NaN (no value yet, or none in this
-row) counts as no alarm; plus infinity always alarms. For a run that is watched from ``start`` and may be warned of in
+so an alarm is stamped at the row that confirms it: the first with :math:`S_t > h`. Rows without a value (NaN: no whole
+window yet, or the channel was not logged there) are no rows of the score: they neither confirm nor interrupt. Plus
+infinity always alarms. For a run that is watched from ``start`` and may be warned of in
 ``[low, high]``, all that matters at any threshold is the largest :math:`S` before the window and inside it
 (`extremes`): the first alarm is in the window iff ``before <= h < inside``.
 """
@@ -25,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 def persistent(score: ArrayLike, persistence: int = 3) -> Floats:
-    """The score that the last `persistence` rows all reached; -inf where one of them has none.
+    """The score that the last `persistence` rows with a value all reached; -inf in a row that has none.
 
     Parameters
     ----------
@@ -45,11 +46,14 @@ def persistent(score: ArrayLike, persistence: int = 3) -> Floats:
     values = np.asarray(score, dtype=np.float64)
     if values.ndim != 1:
         raise InputError(f"a score has shape {values.shape}; one value a row is expected")
-    values = np.where(np.isnan(values), -np.inf, values)
-    out = values.copy()
+    there = ~np.isnan(values)
+    values = values[there]
+    low = values.copy()
     for lag in range(1, int(persistence)):
-        out[lag:] = np.minimum(out[lag:], values[:-lag])
-    out[: int(persistence) - 1] = -np.inf
+        low[lag:] = np.minimum(low[lag:], values[:-lag])
+    low[: int(persistence) - 1] = -np.inf
+    out = np.full(there.size, -np.inf)
+    out[there] = low
     return out
 
 
