@@ -1,6 +1,6 @@
 """The compiled twin of `trajscope.readers.tensorboard.events`: one pass over the bytes, nothing allocated.
 
-Frames, checksums (slicing-by-8, Kounavis and Berry 2008), protos and the look-up of tags in one go. A record with
+Frames, checksums (`trajscope.readers.tensorboard.checksum`), protos and the look-up of tags in one go. A record with
 anything rare in it (a new tag, a session start, hyper-parameters, damage) is handed to the plain decoder whole. Lengths
 are signed 64 bit; one that turns out negative is malformed. Every read is guarded by the end of the enclosing message.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from trajscope.readers.tensorboard.checksum import eight_bytes, masked_crc
 from trajscope.readers.tensorboard.events import BIG, DTYPES, Kinds, Status
 
 __all__ = ["decode_records", "scatter", "tag_hash"]
@@ -20,39 +21,12 @@ _NEED, _BAD_LENGTH, _FULL, _ODD = Status.NEED, Status.BAD_LENGTH, Status.FULL, S
 _OK = -1
 _SIMPLE, _ONE = Kinds.SIMPLE, Kinds.ONE
 _IMAGE, _TENSOR, _TEXT, _NOTHING = Kinds.IMAGE, Kinds.TENSOR, Kinds.TEXT, Kinds.NOTHING
-_MASK_DELTA = 0xA282EAD8
 
 #: dtype -> field of the typed list and bytes of an element; 0 where it is no number.
 _LISTED = np.zeros(32, dtype=np.int64)
 _SIZE = np.zeros(32, dtype=np.int64)
 for _dtype, (_number, _bytes) in DTYPES.items():
     _LISTED[_dtype], _SIZE[_dtype] = _number, _bytes
-
-
-@njit(cache=True)
-def _masked_crc(buf: Any, start: int, length: int, tables: Any) -> Any:
-    crc = np.uint64(0xFFFFFFFF)
-    low = np.uint64(0xFF)
-    i = start
-    stop = start + (length & ~7)
-    while i < stop:
-        crc = np.uint64(
-            tables[7, (crc ^ buf[i]) & low]
-            ^ tables[6, ((crc >> np.uint64(8)) ^ buf[i + 1]) & low]
-            ^ tables[5, ((crc >> np.uint64(16)) ^ buf[i + 2]) & low]
-            ^ tables[4, ((crc >> np.uint64(24)) ^ buf[i + 3]) & low]
-            ^ tables[3, buf[i + 4]]
-            ^ tables[2, buf[i + 5]]
-            ^ tables[1, buf[i + 6]]
-            ^ tables[0, buf[i + 7]]
-        )
-        i += 8
-    while i < start + length:
-        crc = np.uint64(tables[0, (crc ^ buf[i]) & low]) ^ (crc >> np.uint64(8))
-        i += 1
-    crc ^= np.uint64(0xFFFFFFFF)
-    turned = (crc >> np.uint64(15)) | (crc << np.uint64(17))
-    return (turned + np.uint64(_MASK_DELTA)) & np.uint64(0xFFFFFFFF)
 
 
 @njit(cache=True)
@@ -200,9 +174,15 @@ def tag_hash(buf: Any, start: int, length: int, kind: int) -> Any:
 
 @njit(cache=True)
 def _same(buf: Any, start: int, arena: Any, at: int, length: int) -> bool:
-    for i in range(length):  # noqa: SIM110 - a generator does not compile
+    i = 0
+    while i + 8 <= length:
+        if eight_bytes(buf, start + i) != eight_bytes(arena, at + i):
+            return False
+        i += 8
+    while i < length:
         if buf[start + i] != arena[at + i]:
             return False
+        i += 1
     return True
 
 
@@ -346,14 +326,14 @@ def decode_records(
     while True:
         if end - pos < 12:
             return _NEED, pos, row, n
-        if np.int64(_masked_crc(buf, pos, 8, tables)) != _little(buf, pos + 8, 4):
+        if np.int64(masked_crc(buf, pos, 8, tables)) != _little(buf, pos + 8, 4):
             return _BAD_LENGTH, pos, row, n
         length = _little(buf, pos, 8)
         if length < 0 or length > end - pos - 16:
             return _NEED, pos, row, n
         start = pos + 12
         big = length >= BIG
-        if not big and np.int64(_masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4):
+        if not big and np.int64(masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4):
             return _ODD, pos, row, n
         status, stop, step, wall = _event(buf, start, start + length, book, names, slots, successor, last, out, n)
         if status != _OK:
@@ -362,7 +342,7 @@ def decode_records(
         for i in range(n, stop):
             if action[out[0, i]] == 0:
                 kept += 1
-        if big and kept and np.int64(_masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4):
+        if big and kept and np.int64(masked_crc(buf, start, length, tables)) != _little(buf, start + length, 4):
             return _ODD, pos, row, n
         if clock[0] == 0:
             clock[0], clock[1] = 1, wall
