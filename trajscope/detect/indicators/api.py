@@ -22,7 +22,7 @@ from trajscope.result import make_provenance
 if TYPE_CHECKING:
     pass
 
-__all__ = ["DEFAULT", "early_warning", "residuals"]
+__all__ = ["DEFAULT", "early_warning", "residuals", "windows_of"]
 
 Floats = NDArray[np.float64]
 
@@ -100,8 +100,8 @@ def early_warning(
     min_count : int, optional
         Finite cells a window must hold; default half of it.
     every : int, default 1
-        Rows between values of the costly indicators: spectral_max, sample_entropy, and those of several channels
-        together.
+        Rows between values of the costly indicators: spectral_max, sample_entropy, mean_shift, slowing, and those of
+        several channels together.
     low_frequency : float, default 0.05
         Upper end of the band of ``spectral_low``, cycles a row: slower than 20 rows.
     bias : bool, default False
@@ -155,11 +155,10 @@ def early_warning(
         values, on = put_on_scale(channel.values, channel.role, scale or "role", min(window, 100))
         chain = links(channel.steps, channel.segment)
         z = residuals(values[None], method, _span(span, window, method, values.size), chain.bounds)
-        windows = Windows(z, values[None], window, chain.linked, chain.bounds, every, bias, low_frequency)
-        whole = _whole(z, chain, window, min_count)
+        windows = windows_of(z, values[None], chain, window, min_count, every, bias, low_frequency)
         for name, found in compute(own, windows).items():
             column = np.full(n, np.nan)
-            column[channel.rows] = np.where(whole, found[0], np.nan)
+            column[channel.rows] = np.where(windows.whole, found[0], np.nan)
             columns[name, channel.name] = column
         notes.append(
             ChannelNote(
@@ -269,6 +268,15 @@ def residuals(x: Floats, method: str, span: float, bounds: Sequence[int]) -> Flo
             part = x[:, start:stop]
             out[:, start:stop] = part - baseline(part, method, span)
     return out
+
+
+def windows_of(
+    z: Floats, x: Floats, chain: Links, window: int, min_count: int | None, every: int, bias: bool, low_frequency: float
+) -> Windows:
+    """The windows of series that miss the same cells and hang together in the same way."""
+    whole = _whole(z[:1], chain, window, min_count)
+    rows = np.flatnonzero(whole & ((chain.age(z.shape[1]) - window) % every == 0))
+    return Windows(z, x, window, whole, rows, chain.linked, chain.bounds, bias, low_frequency)
 
 
 def _whole(z: Floats, chain: Links, window: int, min_count: int | None) -> NDArray[np.bool_]:

@@ -54,13 +54,13 @@ def permutation_entropy(z: Floats, window: int, linked: NDArray[np.bool_] | None
     return np.where(total > 0, entropy + 0.0, np.nan)
 
 
-def sample_entropy(z: Floats, window: int, every: int = 1) -> Floats:
-    """Sample entropy (m = 2, r = 0.2 sd) of shape (m, n_steps), at every `every`-th row; see the module.
+def sample_entropy(z: Floats, window: int, rows: NDArray[np.intp]) -> Floats:
+    """Sample entropy (m = 2, r = 0.2 sd) of shape (m, n_steps), at the given rows; see the module.
 
     Examples
     --------
     >>> regular = np.tile([0.0, 1.0], 30)[None]
-    >>> round(float(sample_entropy(regular, 40)[0, -1]), 2)
+    >>> round(float(sample_entropy(regular, 40, np.array([59]))[0, -1]), 2)
     0.0
     """
     m, n = z.shape
@@ -70,7 +70,7 @@ def sample_entropy(z: Floats, window: int, every: int = 1) -> Floats:
     above = np.triu_indices(window - 2, 1)
     for k in range(m):
         seen = trailing_count(z[k], window, include=True)
-        for t in range(window - 1, n, every):
+        for t in rows:
             if seen[t] < 4:
                 continue
             w = z[k, t - window + 1 : t + 1]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trajscope._core.surrogates import as_generator, fill_gaps
 from trajscope.detect.indicators.inputs import Links
 from trajscope.detect.indicators.trend import KINDS, Trend, kendall, noise_like, slow_course
-from trajscope.detect.indicators.univariate import Windows, compute, knows
+from trajscope.detect.indicators.univariate import compute, knows
 from trajscope.errors import InputError, NotEnoughData, nearest
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -294,7 +294,7 @@ class EarlyWarning(Result):
         points: int,
         rng: np.random.Generator,
     ) -> dict[str, dict[str, float]]:
-        from trajscope.detect.indicators.api import residuals
+        from trajscope.detect.indicators.api import residuals, windows_of
 
         own_rows, x, _ = self.series[channel]
         chain = self.links[channel]
@@ -332,8 +332,7 @@ class EarlyWarning(Result):
             z = residuals(made, self.detrend, self.span, bounds)
             linked = None if chain.hop is None else chain.hop[:stop]
             cut = Links(tuple(bounds), linked, chain.stride, chain.irregular)
-            windows = Windows(z, made, self.window, cut.linked, bounds, self.every,
-                              self.options["bias"], self.options["low_frequency"])  # fmt: skip
+            windows = windows_of(z, made, cut, self.window, every=self.every, **self.options)
             for name, values in compute(able, windows).items():
                 at = picked[name]
                 tau = float(kendall(observed[name][None, at])[0])

@@ -19,26 +19,24 @@ SEGMENT = 40
 """Rows of a segment: frequencies 0.025 cycles a row apart, and 11 segments in a window of 240."""
 
 
-def welch_max(z: Floats, window: int, every: int = 1) -> Floats:
-    """Largest of the Welch spectrum, shape (m, n_steps), at every `every`-th row; a segment with a hole is left out.
+def welch_max(z: Floats, window: int, rows: NDArray[np.intp]) -> Floats:
+    """Largest of the Welch spectrum, shape (m, n_steps), at the given rows; a segment with a hole is left out.
 
     Examples
     --------
     >>> wave = np.cos(np.pi * np.arange(80.0))[None]
-    >>> round(float(welch_max(wave, 80)[0, -1]), 6)
+    >>> round(float(welch_max(wave, 80, np.array([79]))[0, -1]), 6)
     1.0
     """
     m, n = z.shape
     out = np.full((m, n), np.nan)
     length = min(SEGMENT, window)
-    if n < window:
-        return out
     hop = length - length // 2
     starts = np.arange(0, window - length + 1, hop)
     taper = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / length)
     chunk = max(1, 20_000 // m)
-    for first in range(0, n - window + 1, chunk * every):
-        ends = np.arange(first + window - 1, min(first + window - 1 + chunk * every, n), every)
+    for first in range(0, rows.size, chunk):
+        ends = rows[first : first + chunk]
         low, high = ends[0] - window + 1, ends[-1] + 1
         pieces = np.lib.stride_tricks.sliding_window_view(z[:, low:high], length, axis=1)
         # only segments that some window uses: their starts are congruent to the windows' starts

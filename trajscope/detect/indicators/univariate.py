@@ -19,6 +19,8 @@ dev_modulus          modulus of the dominant root of :math:`\lambda^2 = \phi_1 \
 dev_angle            its angle in [0, pi]: 0 a fold, pi a flip, between them a Neimark-Sacker bifurcation
 permutation_entropy  of the order of three successive rows, over log 6 (Bandt & Pompe 2002)
 sample_entropy       -log of the odds that runs of 2 rows alike within 0.2 sd stay alike (Richman & Moorman 2000)
+mean_shift           twice the log likelihood ratio of the best step of the mean in the window (`slowing`)
+slowing              the score of `slowing`: all of these together, with a guard against jumps; needs two windows
 ew_...               exponential weights: variance, sd, cv, skewness, kurtosis, lags, return_rate, lag_ratio, dev_...
 ===================  ================================================================================================
 
@@ -50,6 +52,7 @@ from trajscope._core.rolling_moments import (
     pairs,
 )
 from trajscope.detect.indicators.entropy import permutation_entropy, sample_entropy
+from trajscope.detect.indicators.slowing import N_LAGS, mean_shift, slowing_score
 from trajscope.detect.indicators.spectrum import welch_max
 
 __all__ = ["WEIGHTED", "WINDOWED", "Windows", "compute", "dominant_root", "is_lag", "knows"]
@@ -60,7 +63,15 @@ Bools = NDArray[np.bool_]
 WEIGHTED = ("variance", "sd", "cv", "skewness", "kurtosis", "return_rate", "lag_ratio", "dev_modulus", "dev_angle")
 """Indicators with an exponentially weighted twin (``ew_`` before the name), besides the lags."""
 
-WINDOWED = (*WEIGHTED, "spectral_low", "spectral_max", "permutation_entropy", "sample_entropy")
+WINDOWED = (
+    *WEIGHTED,
+    "spectral_low",
+    "spectral_max",
+    "permutation_entropy",
+    "sample_entropy",
+    "mean_shift",
+    "slowing",
+)
 
 _LAG = re.compile(r"lag([1-9]\d{0,3})")
 
@@ -95,8 +106,10 @@ class Windows:
         ``linked(lag)``: where row *t* and row *t - lag* may make a pair, (n_steps,), or None for everywhere.
     bounds : sequence of int
         Stretches: rows ``bounds[i]`` to ``bounds[i + 1]``; no window reaches across.
-    every : int
-        Rows between values of the costly ones (spectral_max, sample_entropy).
+    whole : ndarray of bool, shape (n_steps,)
+        Rows whose window is whole.
+    rows : ndarray of int
+        Rows at which the costly ones are valued (spectral_max, sample_entropy, mean_shift, slowing), all of them whole.
     bias : bool
     low_frequency : float
         Cycles a row.
@@ -105,9 +118,10 @@ class Windows:
     z: Floats
     x: Floats
     window: int
+    whole: Bools
+    rows: NDArray[np.intp]
     linked: Callable[[int], Bools | None] = lambda lag: None
     bounds: Sequence[int] = ()
-    every: int = 1
     bias: bool = False
     low_frequency: float = 0.05
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -259,6 +273,23 @@ def _spectral_low(w: Windows) -> Floats:
         return np.where(total > 0, np.clip(low / total, 0.0, 1.0), np.nan)
 
 
+def _mean_shift(w: Windows) -> Floats:
+    found: Floats = w._once("mean_shift", lambda: mean_shift(w.z, w.window, w.rows))
+    return found
+
+
+def _slowing(w: Windows) -> Floats:
+    rho = [w.rho(lag) for lag in range(1, N_LAGS + 1)]
+    variance, count, shift = _variance(w, False), w.pairs(1, False).count, _mean_shift(w)
+    return w._by_stretch(
+        lambda part: (
+            slowing_score(
+                [r[:, part] for r in rho], variance[:, part], count[:, part], shift[:, part], w.whole[part], w.window
+            ),
+        )
+    )[0]
+
+
 _FORMULAS: dict[str, Callable[[Windows, bool], Floats]] = {
     "variance": _variance,
     "sd": lambda w, weighted: np.sqrt(_variance(w, weighted)),
@@ -270,9 +301,11 @@ _FORMULAS: dict[str, Callable[[Windows, bool], Floats]] = {
     "dev_modulus": lambda w, weighted: _dev(w, weighted)[0],
     "dev_angle": lambda w, weighted: _dev(w, weighted)[1],
     "spectral_low": lambda w, _: _spectral_low(w),
-    "spectral_max": lambda w, _: welch_max(w.z, w.window, w.every),
+    "spectral_max": lambda w, _: welch_max(w.z, w.window, w.rows),
     "permutation_entropy": lambda w, _: permutation_entropy(w.z, w.window, w.linked(2)),
-    "sample_entropy": lambda w, _: sample_entropy(w.z, w.window, w.every),
+    "mean_shift": lambda w, _: _mean_shift(w),
+    "slowing": lambda w, _: _slowing(w),
+    "sample_entropy": lambda w, _: sample_entropy(w.z, w.window, w.rows),
 }
 
 
