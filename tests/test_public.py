@@ -8,6 +8,7 @@ import sys
 import trajscope
 
 PUBLIC = {
+    "InstabilityManifold",
     "LinearStateSpace",
     "PCAState",
     "Run",

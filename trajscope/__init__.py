@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "detect.changepoints": ["change_points"],
         "detect.collapse": ["collapse"],
         "detect.first_mover": ["first_mover"],
+        "detect.manifold": ["InstabilityManifold"],
         "detect.indicators": ["early_warning"],
         "detect.spikes": ["spikes"],
         "metastate": ["LinearStateSpace", "PCAState", "SlowFeatures"],
