@@ -312,7 +312,7 @@ def _together(
     at = np.flatnonzero(whole)
     at = at[(chain.age(rows.size)[at] - window) % every == 0]
     out = {}
-    for name, found in joint(names, z, window, chain.linked(1), at).items():
+    for name, found in joint(names, z, window, chain.hop, at).items():
         column = np.full(source.steps.size, np.nan)
         column[rows] = found
         out[name, ALL] = column

@@ -5,7 +5,7 @@ successive rows in the window that have order :math:`\pi`, :math:`-\sum p_\pi \l
 earlier row. Falls as a signal becomes smooth or regular.
 
 Sample entropy (Richman & Moorman 2000, Am. J. Physiol. 278:H2039): with *B* pairs of templates of two rows within
-*r* = 0.2 sd of the window (largest coordinate difference), and *A* of them still within *r* one row later,
+*r* = 0.2 sd (divisor n) of the window (largest coordinate difference), and *A* of them still within *r* one row later,
 :math:`-\log(A/B)`. All pairs are compared, :math:`O(w^2)` a value: choose ``every`` for long logs. NaN without a match.
 """
 
@@ -74,7 +74,7 @@ def sample_entropy(z: Floats, window: int, rows: NDArray[np.intp]) -> Floats:
             if seen[t] < 4:
                 continue
             w = z[k, t - window + 1 : t + 1]
-            radius = _RADIUS * np.nanstd(w, ddof=1)
+            radius = _RADIUS * np.nanstd(w)
             near = np.abs(w[:, None] - w[None, :]) <= radius  # False where either is missing
             both = near[:-1, :-1] & near[1:, 1:]  # templates of two rows
             alike = both[: window - 2, : window - 2][above]

@@ -14,8 +14,9 @@ dev_modulus    modulus of the dominant eigenvalue of :math:`A = C_1 C_0^{-1}`, t
 dev_angle      its angle in [0, pi]
 ============== =====================================================================================================
 
-Cells are paired where both are seen. Channels enter as they are scaled; :math:`A`, *maf*, *participation* and the lags
-do not depend on their units, *eig_cov* does. White observation noise biases :math:`A` towards 0.
+A row that misses a channel counts for none (`trajscope._core.rolling_var`). Channels enter as they are scaled;
+:math:`A`, *maf*, *participation* and the lags do not depend on their units, *eig_cov* does. White observation noise
+biases :math:`A` towards 0.
 
 Sources: Dakos 2018, Ecol. Indic. 94:494 (multivariate indicators); Williamson & Lenton 2015, Chaos 25:036407.
 """
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope._core.rolling_moments import pairs
+from trajscope._core.rolling_var import lagged_products, rolling_var, sorted_eigenvalues
 
 __all__ = ["JOINT", "joint"]
 
@@ -35,25 +37,8 @@ Floats = NDArray[np.float64]
 
 JOINT = ("eig_cov", "maf", "participation", "mean_lag1", "max_lag1", "dev_modulus", "dev_angle")
 
-_CELLS = 1 << 21
-"""Cells of windows laid side by side at a time: 16 MB."""
-
-
-def _covariances(later: Floats, earlier: Floats, seen: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-    """Pairwise covariance (divisor n) of the columns of windows, (b, w, p) each, and the counts of pairs."""
-    count = np.swapaxes(seen[0], 1, 2) @ seen[1]
-    total_a = np.swapaxes(later, 1, 2) @ seen[1]
-    total_b = np.swapaxes(seen[0], 1, 2) @ earlier
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = (np.swapaxes(later, 1, 2) @ earlier - total_a * total_b / count) / count
-    return found, count
-
-
-def _dominant(a: Floats) -> tuple[Floats, Floats]:
-    values = np.linalg.eigvals(a)
-    best = np.argmax(np.abs(values), axis=1)
-    top = values[np.arange(values.shape[0]), best]
-    return np.abs(top), np.abs(np.angle(top))
+_COLLINEAR = 1e-10
+"""Smallest eigenvalue of a correlation matrix, of the largest, below which channels are collinear."""
 
 
 def joint(
@@ -71,7 +56,7 @@ def joint(
     linked : ndarray of bool, shape (n_steps,), optional
         Where a row and the row before make a pair.
     rows : ndarray of int
-        Rows to be valued, each ``>= window - 1``.
+        Rows to be valued, ascending.
 
     Returns
     -------
@@ -85,62 +70,57 @@ def joint(
     >>> round(float(found["participation"][-1]), 1)
     2.0
     """
-    n, p = z.shape
-    out = {name: np.full(n, np.nan) for name in names}
+    out = {name: np.full(z.shape[0], np.nan) for name in names}
     if not rows.size:
         return out
-    if "mean_lag1" in out or "max_lag1" in out:
+    made: dict[str, Floats] = {}
+    wanted = set(names)
+    if wanted & {"mean_lag1", "max_lag1"}:
         rho = pairs(np.ascontiguousarray(z.T), window, 1, linked).correlation()[:, rows]
-        whole = ~np.isnan(rho).any(axis=0)
-        for name, take in (("mean_lag1", np.mean), ("max_lag1", np.max)):
-            if name in out:
-                out[name][rows] = np.where(whole, take(rho, axis=0), np.nan)
-    if not set(names) & {"eig_cov", "maf", "participation", "dev_modulus", "dev_angle"}:
+        made["mean_lag1"], made["max_lag1"] = rho.mean(axis=0), rho.max(axis=0)  # NaN if one is
+    if wanted & {"eig_cov", "participation"}:
+        count, products = lagged_products(z, window, ((0, 0),), rows=rows)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            covariance = products[0, 0] / (count - 1)[:, None, None]
+        made["eig_cov"], made["participation"] = _spread(covariance)
+    if wanted & {"maf", "dev_modulus", "dev_angle"}:
+        found = rolling_var(z, window, linked=linked, rows=rows, pairs=((0, 0),))
+        top = sorted_eigenvalues(found.matrix)[:, 0]
+        made["dev_modulus"], made["dev_angle"] = np.abs(top), np.abs(np.angle(top))
+        if "maf" in wanted:
+            made["maf"] = _slowest(found.products[0, 0], found.products[0, 1], found.products[1, 1])
+    for name in names:
+        out[name][rows] = made[name]
+    return out
+
+
+def _spread(covariance: Floats) -> tuple[Floats, Floats]:
+    """Largest eigenvalue of each covariance, and participation ratio of its correlation matrix."""
+    m, k = covariance.shape[:2]
+    size = np.diagonal(covariance, axis1=1, axis2=2)
+    good = np.isfinite(covariance).all(axis=(1, 2)) & (size > 0).all(axis=1)
+    largest, ratio = np.full(m, np.nan), np.full(m, np.nan)
+    if good.any():
+        c, unit = covariance[good], np.sqrt(size[good])
+        largest[good] = np.linalg.eigvalsh(c)[:, -1]
+        c = c / (unit[:, :, None] * unit[:, None, :])
+        ratio[good] = k**2 / np.einsum("bij,bij->b", c, c)
+    return largest, ratio
+
+
+def _slowest(late: Floats, cross: Floats, early: Floats) -> Floats:
+    """Largest autocorrelation of a linear combination: a generalised eigenvalue."""
+    c0, c1 = (late + early) / 2, (cross + np.swapaxes(cross, 1, 2)) / 2
+    size = np.diagonal(c0, axis1=1, axis2=2)
+    out = np.full(c0.shape[0], np.nan)
+    good = np.isfinite(c0).all(axis=(1, 2)) & (size > 0).all(axis=1)
+    if not good.any():
         return out
-    chained = np.ones(n, dtype=bool) if linked is None else linked
-    windows = np.lib.stride_tricks.sliding_window_view(z, window, axis=0)
-    chains = np.lib.stride_tricks.sliding_window_view(chained, window)
-    step = max(1, _CELLS // (window * p))
-    for start in range(0, rows.size, step):
-        at = rows[start : start + step]
-        part = np.swapaxes(windows[at - window + 1], 1, 2)  # (b, w, p)
-        gone = np.isnan(part)
-        # a level per window costs no digits and cancels in every product below
-        level = np.where(gone, 0.0, part).sum(axis=1, keepdims=True) / np.maximum((~gone).sum(axis=1, keepdims=True), 1)
-        part = np.where(gone, 0.0, part - level)
-        seen = (~gone).astype(np.float64)
-        c0, count = _covariances(part, part, (seen, seen))
-        spread = np.einsum("bii->bi", c0)
-        size = np.einsum("bwi,bwi->bi", part, part)
-        good = (count.min(axis=(1, 2)) > 2) & (spread > 1e-13 * (size + level[:, 0] ** 2)).all(axis=1)
-        at, part, seen = at[good], part[good], seen[good]
-        if not at.size:
-            continue
-        c0, count = c0[good], count[good]
-        if "eig_cov" in out:
-            out["eig_cov"][at] = np.linalg.eigvalsh(c0 * (count / (count - 1)))[:, -1]
-        unit = np.sqrt(np.einsum("bii->bi", c0))
-        c0 = c0 / (unit[:, :, None] * unit[:, None, :])
-        if "participation" in out:
-            out["participation"][at] = p**2 / np.einsum("bij,bij->b", c0, c0)
-        if not set(names) & {"maf", "dev_modulus", "dev_angle"}:
-            continue
-        ok = chains[at - window + 1][:, 1:, None]
-        later, earlier = part[:, 1:] * ok, part[:, :-1] * ok
-        see = (seen[:, 1:] * ok, seen[:, :-1] * ok)
-        c1, n1 = _covariances(later, earlier, see)
-        c1 = c1 / (unit[:, :, None] * unit[:, None, :])
-        values, vectors = np.linalg.eigh(c0)
-        regular = (values[:, 0] > 1e-10 * values[:, -1]) & (n1.min(axis=(1, 2)) > 2)
-        at, c0, c1, values, vectors = at[regular], c0[regular], c1[regular], values[regular], vectors[regular]
-        if "dev_modulus" in out or "dev_angle" in out:
-            # A = C1 C0^-1; eigenvalues of the transpose are the same
-            modulus, angle = _dominant(np.linalg.solve(c0, np.swapaxes(c1, 1, 2)))
-            for name, value in (("dev_modulus", modulus), ("dev_angle", angle)):
-                if name in out:
-                    out[name][at] = value
-        if "maf" in out:
-            white = vectors / np.sqrt(values)[:, None, :]
-            turned = np.swapaxes(white, 1, 2) @ ((c1 + np.swapaxes(c1, 1, 2)) / 2) @ white
-            out["maf"][at] = np.linalg.eigvalsh(turned)[:, -1]
+    unit = np.sqrt(size[good])
+    unit = unit[:, :, None] * unit[:, None, :]
+    values, vectors = np.linalg.eigh(c0[good] / unit)
+    regular = values[:, 0] > _COLLINEAR * values[:, -1]
+    at = np.flatnonzero(good)[regular]
+    white = vectors[regular] / np.sqrt(values[regular])[:, None, :]
+    out[at] = np.linalg.eigvalsh(np.swapaxes(white, 1, 2) @ (c1[good] / unit)[regular] @ white)[:, -1]
     return out
