@@ -185,16 +185,16 @@ def test_it_draws_on_a_page_in_a_column_and_into_given_axes() -> None:
     run = np.random.default_rng(6).normal(size=(150, 8))
     run[110:, 0] = np.inf
     page, column = model.plot(run), model.plot([run, run], width="column", injections=[100, np.nan])
-    assert page[0].figure.get_figwidth() == PAGE
-    assert column[0].figure.get_figwidth() == COLUMN
-    for axes in (page, column):
-        axes[0].figure.canvas.draw()
-        assert "boundary" in axes[0].get_title(loc="left")
-    assert [t.get_text() for t in column[1].texts] == ["event"]
+    assert page.get_figwidth() == PAGE
+    assert column.get_figwidth() == COLUMN
+    for figure in (page, column):
+        figure.canvas.draw()
+        assert "boundary" in figure.axes[0].get_title(loc="left")
+    assert [t.get_text() for t in column.axes[1].texts] == ["event"]
     ax = Figure().subplots()
     assert plot(model, run, ax=ax) is ax
     few = InstabilityManifold(0, alpha=0.01).fit([run[:100], run[:100]])
-    assert "not certifiable with 2 healthy runs" in few.plot(run)[0].get_title(loc="left")
+    assert "not certifiable with 2 healthy runs" in few.plot(run).axes[0].get_title(loc="left")
     with pytest.raises(InputError, match="give a run or a list of runs"):
         model.plot()
     with pytest.raises(InputError, match="width is 'poster'"):

@@ -36,8 +36,8 @@ class Case:
 
     Attributes
     ----------
-    run, domain, condition : str
-        Runs of one condition share a baseline.
+    run, domain, condition, axis : str
+        Runs of one condition share a baseline. The axis is empty where none is declared.
     held_out : bool
     kind : {"control", "collapsed", "perturbed"}
         ``perturbed``: something was done to it and it did not collapse.
@@ -52,6 +52,7 @@ class Case:
     run: str
     domain: str
     condition: str
+    axis: str
     held_out: bool
     kind: str
     injection: float
@@ -121,7 +122,9 @@ def cases_of(runs: GetRun, labels: pd.DataFrame) -> tuple[list[Case], dict[str, 
         seed = _number(row, "seed")
         held_out = declared[i] in TEST if declared[i] else bool((i if math.isnan(seed) else int(seed)) % 2)
         domain = _text(row, "domain") or _text(row, "stratum").split("/")[0]
-        case = Case(run, domain, condition, held_out, kind, injection, onset, _number(row, "confirmed_step"), rows)
+        confirmed = _number(row, "confirmed_step")
+        axis = _text(row, "axis")
+        case = Case(run, domain, condition, axis, held_out, kind, injection, onset, confirmed, rows)
         if kind == "control":
             key = (condition, rows.values[:_SAME_ROWS].tobytes())
             if key in seen:
@@ -168,12 +171,14 @@ def crossings(manifold: InstabilityManifold, cases: Sequence[Case], columns: Seq
             {
                 "run": case.run,
                 "domain": case.domain,
+                "axis": case.axis,
                 "kind": case.kind,
                 "crossing": step,
                 "false_alarm": early,
                 "found": hit,
                 "lead": case.onset - step if hit else -math.inf if case.kind == "collapsed" else math.nan,
                 "lead_rows": (case.onset - step) / case.stride if hit else -math.inf,
+                "delay_rows": (step - case.injection) / case.stride if hit else math.inf,
                 "confirmed_after": step <= case.confirmed if hit else False,
             }
         )
@@ -184,7 +189,8 @@ def tally(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts, shares and intervals over the first crossings of one method in one domain.
 
     A collapse counts as found when the *first* crossing comes at the injection or later; a run that crossed before is a
-    false alarm and not found. The median lead counts a miss as minus infinity. Runs that were perturbed and did not
+    false alarm and not found. Leads are onset minus crossing and delays crossing
+    minus injection; a miss counts as minus and plus infinity in their medians. Runs that were perturbed and did not
     collapse are counted apart: that they cross is no false alarm and no success.
     """
     events = [r for r in records if r["kind"] == "collapsed"]
@@ -194,7 +200,7 @@ def tally(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     early = sum(r["false_alarm"] for r in records)
     low, high = proportion_interval(hits, len(events))
     fa_low, fa_high = proportion_interval(early, len(records))
-    leads = sorted(r["lead_rows"] for r in events)
+    leads, delays = (sorted(r[name] for r in events) for name in ("lead_rows", "delay_rows"))
     share = len(events) or math.nan
     return {
         "collapsed": len(events),
@@ -205,6 +211,7 @@ def tally(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "before_onset": sum(r["lead"] > 0 for r in events) / share,
         "by_confirmation": sum(r["confirmed_after"] for r in events) / share,
         "median_lead_rows": leads[(len(leads) - 1) // 2] if leads else math.nan,
+        "median_delay_rows": delays[len(delays) // 2] if delays else math.nan,
         "runs": len(records),
         "false_alarms": early,
         "false_rate": early / len(records) if records else math.nan,

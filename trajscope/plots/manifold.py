@@ -274,7 +274,7 @@ def plot(
 
     Returns
     -------
-    Axes, or an array of two
+    Figure with two axes; the axes alone where `ax` was given
     """
     if hasattr(source, "manifold"):
         source, X, group, unstable, injections, title = (
@@ -304,4 +304,4 @@ def plot(
         )
         name = literal(data.title) + ": " if data.title else ""
         axes[0].set_title(f"{name}boundary at radius {data.boundary:.1f} ({level})", loc="left")
-        return axes
+        return figure

@@ -176,6 +176,7 @@ def study(
         {
             "manifold": main,
             "similarity": similar,
+            "by_axis": _by_axis(records),
             "channels_on_calibration": channels,
             "crossings": pd.DataFrame(records),
         },
@@ -199,6 +200,20 @@ def _worth(manifold: InstabilityManifold, tuning: Sequence[Case], name: str) -> 
     """Share of the calibration collapses found, then median lead, by one channel."""
     found = tally(crossings(manifold, tuning, [name]))
     return float(found["share"]), float(found["median_lead_rows"])
+
+
+def _by_axis(records: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Held-out collapses found in their own domain, by axis of what was done to the run."""
+    import pandas as pd
+
+    own = [r for r in records if r["method"] == MANIFOLD and r["trained"] == OWN and r["kind"] == "collapsed"]
+    keys = sorted({(r["domain"], r["axis"]) for r in own})
+    rows = []
+    for domain, axis in keys:
+        found = tally([r for r in own if (r["domain"], r["axis"]) == (domain, axis)])
+        names = ("collapsed", "found", "before_onset", "by_confirmation", "median_lead_rows", "median_delay_rows")
+        rows.append({"domain": domain, "axis": axis, **{name: found[name] for name in names}})
+    return pd.DataFrame(rows)
 
 
 def _similarities(fitted: dict[str, InstabilityManifold], seed: int) -> pd.DataFrame:
@@ -251,6 +266,9 @@ def _claim(main: pd.DataFrame, similar: pd.DataFrame, alpha: float) -> str:
             f" ({r['share']:.0%}, 95 % interval {r['share_low']:.0%} to {r['share_high']:.0%}) at a nominal {rate}"
             f" of false alarms per run; found were {r['false_alarms']} in {r['runs']} runs ({r['false_rate']:.1%},"
             f" {r['false_low']:.1%} to {r['false_high']:.1%}), {r['control_alarms']} in {r['controls']} controls."
+            f" {r['by_confirmation']:.0%} had crossed when the collapse was confirmed, {r['before_onset']:.0%} before"
+            f" its onset; median lead {r['median_lead_rows']:.0f} rows, {r['median_delay_rows']:.0f} rows after the"
+            " injection (confirming takes 2)."
         )
     for trained, words in ((CARRIED, "boundary carried over"), (OWN_RATE, "rate fixed on its own healthy runs")):
         rows = main[(main["method"] == MANIFOLD) & (main["trained"] == trained)]
