@@ -1,11 +1,10 @@
 r"""Moments, lagged products and low frequencies of trailing windows, each row in constant time whatever the window.
 
 The window of row *t* is the *w* rows :math:`(t - w,\; t]`. Rows are laid out in blocks of *w*; every window is then a
-suffix of one block and a prefix of the next, and its sums are one backward and one forward cumulative sum, both of
-them positive work only: nothing is ever added and taken away again, so a value that has left the window leaves no
-rounding behind (a running sum over a spike of 1e9 keeps 1e2 in its squares for ever). Sums are taken about the median
-of the earlier block, which no later row can change: the answer at row *t* is the same to the last bit whatever
-follows.
+suffix of one block and a prefix of the next, and its sums are one backward and one forward cumulative sum: nothing is
+ever added and taken away again, so a value that has left the window leaves no rounding behind (a running sum over a
+spike of 1e9 keeps 1e2 in its squares for ever). Sums are taken about the median of the earlier block, which no later
+row can change: the answer at row *t* is the same to the last bit whatever follows.
 
 Lagged products use the pairs :math:`(z_i, z_{i-k})` with both rows in the window, :math:`w - k` of them, and centre
 each side on its own mean, which is the correlation of the two shifted series (``pandas.Series.autocorr``).
@@ -90,7 +89,7 @@ def _suffix_prefix(old: Floats, new: Floats) -> Floats:
 def _blocks(x: Floats, window: int) -> Floats:
     """(m, n_blocks + 1, window): the rows in blocks, one empty block before them, NaN after them."""
     m, n = x.shape
-    count = -(-n // window)
+    count = max(1, -(-n // window))
     laid = np.full((m, (count + 1) * window), np.nan)
     laid[:, window : window + n] = x
     return laid.reshape(m, count + 1, window)
@@ -212,14 +211,12 @@ def _central(count: Floats, s: list[Floats], ref: Floats, correction: Floats) ->
 
 
 def shifted(x: Floats, lag: int, linked: Bools | None) -> tuple[Floats, Floats]:
-    """The pairs of a lag as two series that miss the same cells, each of shape (m, n_steps)."""
-    a, b = x.copy(), np.full_like(x, np.nan)
-    b[:, lag:] = x[:, : x.shape[1] - lag]
+    """The pairs of a lag, later and earlier rows, each of shape (m, n_steps - lag); both miss the same cells."""
+    a, b = x[:, lag:], x[:, : x.shape[1] - lag]
+    gone = np.isnan(a) | np.isnan(b)
     if linked is not None:
-        b[:, ~linked] = np.nan
-    a[np.isnan(b)] = np.nan
-    b[np.isnan(a)] = np.nan
-    return a, b
+        gone |= ~linked[lag:]
+    return (np.where(gone, np.nan, a), np.where(gone, np.nan, b)) if gone.any() else (a, b)
 
 
 def pairs(x: Floats, window: int, lag: int, linked: Bools | None = None) -> Pairs:
@@ -240,19 +237,23 @@ def pairs(x: Floats, window: int, lag: int, linked: Bools | None = None) -> Pair
     >>> pairs(z, 6, 1).correlation()[0, -1].item()
     -1.0
     """
-    n = x.shape[1]
-    if lag >= n:
-        empty = np.zeros_like(x)
-        return Pairs(empty, empty, empty, empty)
-    whole = linked is None or bool(linked[lag:].all())
-    if whole and not np.isnan(x).any():
-        # no pair is missing: work on the n - lag pairs, so that every block is full
-        count, sums, _ = _window_sums((x[:, lag:], x[:, : n - lag]), window - lag, _products, 5, True)
-        count, *sums = (np.concatenate([np.zeros((x.shape[0], lag)), v], axis=1) for v in (count, *sums))
-    else:
-        count, sums, _ = _window_sums(shifted(x, lag, linked), window - lag, _products, 5, False)
+    if lag >= x.shape[1]:
+        return _no_pairs(x)
+    a, b = shifted(x, lag, linked)
+    count, sums, _ = _window_sums((a, b), window - lag, _products, 5, not np.isnan(a).any())
     with np.errstate(invalid="ignore", divide="ignore"):
-        return _centred(count, count, sums)
+        return _padded(_centred(count, count, sums), lag)
+
+
+def _no_pairs(x: Floats) -> Pairs:
+    none = np.zeros_like(x)
+    return Pairs(none, none, none, none)
+
+
+def _padded(found: Pairs, lag: int) -> Pairs:
+    """Rows without a pair put before."""
+    none = np.zeros((found.count.shape[0], lag))
+    return Pairs(*(np.concatenate([none, v], axis=1) for v in vars(found).values()))
 
 
 def _products(a: Floats, b: Floats) -> tuple[Floats, ...]:
@@ -312,7 +313,8 @@ def band_power(x: Floats, window: int, n_bins: int) -> tuple[Floats, Floats]:
             for wave in (cosine, sine):
                 amplitude = _suffix_prefix(old * wave, new * wave)
                 if not complete:  # a window without holes has no power of its mean at these frequencies
-                    amplitude -= sum1 / count * _suffix_prefix(seen[0] * wave, seen[1] * wave)
+                    lost = sum1 / count * _suffix_prefix(seen[0] * wave, seen[1] * wave)
+                    amplitude -= np.where(count < window, lost, 0.0)
                 power += weight * amplitude * amplitude
         spread = sum2 - sum1 * sum1 / count
         spread[spread <= _ROUNDING * sum2] = 0.0
@@ -355,16 +357,15 @@ def exponential_moments(x: Floats, span: int, order: int = 4) -> Moments4:
 
 def exponential_pairs(x: Floats, span: int, lag: int, linked: Bools | None = None) -> Pairs:
     """As `pairs`, every pair weighted by the age of its later row (see `exponential_moments`)."""
-    keep = 1 - 2 / (span + 1)
     if lag >= x.shape[1]:
-        empty = np.zeros_like(x)
-        return Pairs(empty, empty, empty, empty)
+        return _no_pairs(x)
+    keep = 1 - 2 / (span + 1)
     a, b = shifted(x - _origin(x, span), lag, linked)
     seen = (~np.isnan(a)).astype(np.float64)
     a, b = np.where(seen > 0, a, 0.0), np.where(seen > 0, b, 0.0)
     with np.errstate(invalid="ignore", divide="ignore"):
         sums = [_decay(term, keep) for term in _products(a, b)]
-        return _centred(np.cumsum(seen, axis=1), _decay(seen, keep), sums)
+        return _padded(_centred(np.cumsum(seen, axis=1), _decay(seen, keep), sums), lag)
 
 
 def trailing_line(x: Floats, window: int, ahead: float = 0.0, min_count: int = 2) -> Floats:

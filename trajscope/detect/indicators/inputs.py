@@ -215,7 +215,8 @@ def as_source(x: Any, steps: Any, channels: Sequence[str] | str | None, role: st
     values = _numbers(x, "x")
     if values.ndim not in (1, 2):
         raise InputError(f"x has shape {values.shape}; expected (n_steps,) or (n_steps, n_channels).")
-    values = values.reshape(values.shape[0], -1)
+    if values.ndim == 1:
+        values = values[:, None]
     n, c = values.shape
     values[~np.isfinite(values)] = np.nan
     if steps is None:
