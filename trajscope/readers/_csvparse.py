@@ -19,7 +19,7 @@ from trajscope.readers._cells import MISSING, number_cells
 from trajscope.readers._dialect import Dialect, is_header, sniff, sniffed_part, split_line
 from trajscope.readers._table import Column, Table, unique_names
 
-__all__ = ["parse_delimited"]
+__all__ = ["parse_delimited", "text_column", "unterminated", "whole_numbers"]
 
 _HUGE_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
 _MAX_QUOTED_LINES = 500
@@ -59,20 +59,23 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
         and len(table)
         and not any(p.code == "half-line" for p in table.problems)
     ):
-        table.problems.append(
-            Problem(
-                "unterminated-line",
-                "info",
-                "The last line has no line end; if its writer was stopped there, its last value may be cut short",
-                file,
-                f"line {int(table.line[-1])}",
-            )
-        )
+        table.problems.append(unterminated(file, int(table.line[-1])))
     table.headless = not dialect.header
     # A delimiter at the end of every line makes a column without a name and without content.
     unnamed = {c for c, name in zip(table.columns, dialect.header, strict=False) if not name.strip()}
     table.columns = [c for c in table.columns if c.text is not None or c.values.size or c not in unnamed]
     return table
+
+
+def unterminated(file: str, line: int) -> Problem:
+    """The problem that a file does not end with a line end."""
+    return Problem(
+        "unterminated-line",
+        "info",
+        "The last line has no line end; if its writer was stopped there, its last value may be cut short",
+        file,
+        f"line {line}",
+    )
 
 
 def _names(dialect: Dialect, width: int, problems: list[Problem], file: str) -> list[str]:

@@ -29,6 +29,7 @@ from trajscope.history import Source
 from trajscope.readers._bytes import head_text, load_text
 from trajscope.readers._cells import parse_number
 from trajscope.readers._csvparse import parse_delimited
+from trajscope.readers._csvstream import stream_table
 from trajscope.readers._dialect import Dialect, sniff, split_line
 from trajscope.readers._gzip import plain_head, plain_path, read_head, read_start
 from trajscope.readers._lists import expand_lists
@@ -142,6 +143,9 @@ def _table(path: Path, options: ReadOptions, *, keep: bool = False) -> Table:
 
 @lru_cache(maxsize=1)
 def _cached(path: Path, label: str, size: int, mtime: int) -> Table:
+    streamed = stream_table(path, label) if plain_path(path) == path else None
+    if streamed is not None:
+        return streamed
     data, problems = load_text(path, label)
     table = parse_delimited(data, label, _reduced(data[:_REDUCED_HEAD]))
     expand_lists(table)
