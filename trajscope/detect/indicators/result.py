@@ -199,7 +199,7 @@ class EarlyWarning(Result):
         start: float | None = None,
         stop: float | None = None,
         side: str = "both",
-        points: int = 250,
+        points: int = 100,
         rng: int | np.random.Generator | None = None,
     ) -> Trend:
         """Kendall's tau of indicators of single channels, with p-values from surrogates; never tau alone.
@@ -216,7 +216,7 @@ class EarlyWarning(Result):
             Range of steps, both ends in it: declare it before looking. Default all rows with a value.
         side : {"both", "up", "down"}, default "both"
             A fold lets lag-1 autocorrelation rise, a flip lets it fall.
-        points : int, default 250
+        points : int, default 100
             Evenly spaced values that the test uses: neighbours in a rolling indicator share all rows but one.
         rng : int or numpy.random.Generator, optional
             Default: that of the result.
