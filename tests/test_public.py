@@ -17,6 +17,7 @@ PUBLIC = {
     "align",
     "attribute_axis",
     "audit",
+    "calibrate",
     "change_points",
     "collapse",
     "early_warning",

@@ -23,6 +23,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "detect.indicators": ["early_warning"],
         "detect.spikes": ["spikes"],
         "metastate": ["LinearStateSpace", "PCAState", "SlowFeatures"],
+        "inference.calibrate": ["calibrate"],
         "inference.lead_time": ["lead_time"],
         "dynamics.coherence": ["x_grad"],
         "dynamics.instability": ["x_inst"],

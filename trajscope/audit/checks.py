@@ -16,6 +16,7 @@ from trajscope.audit.meta import Meta
 from trajscope.config import Settings
 from trajscope.detect.collapse import Collapse
 from trajscope.history import Channel, Run
+from trajscope.inference.calibrate import Thresholds
 
 __all__ = ["CHECKS", "Check", "Facts", "run_checks"]
 
@@ -63,6 +64,7 @@ class Facts:
     deficit: float
     events: tuple[Event, ...]
     meta: Meta
+    thresholds: Thresholds | None = None
 
     def of(self, *kinds: str) -> list[Event]:
         """Events of the given kinds."""
@@ -153,6 +155,17 @@ def _meta(f: Facts) -> Check:
     return Check("M1", title, "", "info", f"D leaves its band at step {number(m.left)}", expected, (m.left,))
 
 
+def _alarms(f: Facts) -> Check:
+    title = "Calibrated monitors"
+    if f.thresholds is None:
+        return Check("AL", title, "", "info", "no thresholds were given", "thresholds from `trajscope calibrate`")
+    t = f.thresholds
+    rate = (
+        f"{t.alpha:g} alarms a healthy run ({t.alarms_per_1000:.3g} per 1,000 steps on the {t.n_calibration} of them)"
+    )
+    return _outcome("AL", title, "", f.of("alarm"), "none", rate)
+
+
 def _together(f: Facts) -> Check:
     wanted: dict[str, tuple[str, ...]] = {
         "loss": ("loss",),
@@ -185,6 +198,7 @@ CHECKS: tuple[Callable[[Facts], Check], ...] = (
     _lr,
     _resumes,
     _meta,
+    _alarms,
     _together,
     _source,
 )

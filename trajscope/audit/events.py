@@ -19,9 +19,11 @@ from trajscope.detect.changepoints import change_points
 from trajscope.detect.collapse import Collapse
 from trajscope.detect.spikes import Spikes, spikes, transform
 from trajscope.history import Channel, Run
+from trajscope.inference.calibrate import Thresholds, run_alarms
 
 __all__ = [
     "Event",
+    "alarm_events",
     "change_events",
     "collapse_events",
     "dip_events",
@@ -56,7 +58,7 @@ class Event:
     step : float
         First step of it.
     kind : str
-        ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``lr``, ``resume``.
+        ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``lr``, ``resume``, ``alarm``.
     channel : str
     severity : {"fail", "watch", "info"}
     sentence : str
@@ -150,6 +152,21 @@ def nonfinite_events(channel: Channel, settings: Settings) -> list[Event]:
             None if stays else float(channel.steps[last]),
             detail={**counts, "stays": stays},
         )
+    ]
+
+
+def alarm_events(run: Run, thresholds: Thresholds) -> list[Event]:
+    """First alarms of calibrated monitors; beyond the length of the calibration runs they are information only."""
+    return [
+        Event(
+            a.step,
+            "alarm",
+            "",
+            "watch" if a.certified else "info",
+            f"The monitor {a.sentence()}.",
+            detail={"monitor": a.monitor, "score": a.score, "threshold": a.threshold},
+        )
+        for a in run_alarms(run, thresholds)
     ]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from trajscope.audit.checks import Check, Facts, run_checks
 from trajscope.audit.events import (
     Event,
+    alarm_events,
     change_events,
     collapse_events,
     dip_events,
@@ -37,6 +38,8 @@ from trajscope.result import Result, jsonable, make_provenance
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from trajscope.inference.calibrate import Thresholds
 
 __all__ = ["SCHEMA_VERSION", "Audit", "audit"]
 
@@ -172,6 +175,7 @@ def audit(
     performance: str | None = None,
     known_events: Sequence[float] = (),
     roles: Mapping[str, str] | None = None,
+    thresholds: Thresholds | None = None,
 ) -> Audit:
     """Judge one finished run.
 
@@ -186,6 +190,8 @@ def audit(
         Steps of changes that somebody made on purpose; what lies there is information, not a failure.
     roles : mapping of str to str, optional
         Roles of channels, over the guess from their names.
+    thresholds : Thresholds, optional
+        From `trajscope.calibrate` on your own healthy runs: the first alarm of each monitor becomes an event.
 
     Returns
     -------
@@ -208,7 +214,7 @@ def audit(
         run = run.with_roles(wanted)
     parts = run.split()
     with np.errstate(over="ignore", invalid="ignore"):  # differences of values near the end of the float range
-        audits = tuple(_audit_part(p, chosen, tuple(known_events)) for p in parts)
+        audits = tuple(_audit_part(p, chosen, tuple(known_events), thresholds) for p in parts)
     if len(audits) == 1:
         return audits[0]
     order = ("cannot tell", *VERDICTS[:3])
@@ -225,7 +231,7 @@ def audit(
     )
 
 
-def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit:
+def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], thresholds: Thresholds | None) -> Audit:
     performance, mode, found = _performance(run, settings)
     judged = _judged(run, performance)
     events: list[Event] = []
@@ -248,10 +254,12 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...]) -> Audit
     answered = {(e.channel, e.step) for e in dips}
     events = [e for e in events if e.kind != "spike" or (e.channel, e.step) not in answered] + dips
     events.extend(segment_events(run))
+    if thresholds is not None:
+        events.extend(alarm_events(run, thresholds))
     events.sort(key=lambda e: (e.step, e.kind))
     deficit = _deficit(found, events)
     meta = meta_state(run, settings.seed) if settings.profile == "full" else Meta("not computed in the fast profile")
-    facts = Facts(run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta)
+    facts = Facts(run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta, thresholds)
     verdict, reasons, strength = decide(facts)
     return Audit(
         run,

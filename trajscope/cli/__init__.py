@@ -20,6 +20,7 @@ VERBS = {
     "inspect": "Formats, runs, channels with roles, steps, segments and problems.",
     "audit": "Judge runs: one page a run, an index page where there are several.",
     "score": "Score many runs into one table, a row each; continued where it was stopped.",
+    "calibrate": "Make thresholds for alarms from your own healthy runs.",
     "study": "Ask one question of many labelled runs: table, figures, what may be claimed.",
     "convert": "Turn any log into one tidy Parquet file.",
     "demo": "Audit recorded runs that ship with the package.",

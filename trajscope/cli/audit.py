@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from trajscope.cli.common import (
 from trajscope.config import Settings
 from trajscope.errors import GateFailed, InputError, ReadError
 
+if TYPE_CHECKING:
+    from trajscope.inference.calibrate import Thresholds
+
 #: ``--fail-on`` takes one of these; a run at least as bad fails the gate.
 GATES = ("look closer", "not healthy", "cannot tell")
 
@@ -34,6 +37,8 @@ GATES = ("look closer", "not healthy", "cannot tell")
 @analysis_options
 @click.option("-o", "--output", type=click.Path(), help="Report: .html, .md or .json, or a folder for several runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
+@click.option("--thresholds", "thresholds_file", type=click.Path(), help="Thresholds from `trajscope calibrate`.")
+@click.option("--replay", is_flag=True, help="Say what a monitor would have said, and when (needs --thresholds).")
 @click.option("--fail-on", type=click.Choice(GATES), help="Exit with 10 where a run is judged so (or worse).")
 def command(
     paths: tuple[str, ...],
@@ -50,15 +55,55 @@ def command(
     seed: int | None,
     output: str | None,
     as_json: bool,
+    thresholds_file: str | None,
+    replay: bool,
     fail_on: str | None,
 ) -> int:
     """Judge every run under PATH...: was it healthy, what happened, when, and how sure is that.
 
     One run gives one page. Several runs give a page each and an index page.
     """
+    if replay and thresholds_file is None:
+        raise click.UsageError("--replay needs --thresholds FILE: make it with `trajscope calibrate` on healthy runs")
     settings = settings_from(performance, roles, alpha, config_file, seed)
+    thresholds = None
+    if thresholds_file is not None:
+        from trajscope.inference.calibrate import Thresholds
+
+        thresholds = Thresholds.read(thresholds_file)
     found = collect(paths, format_=format_, channels=channels, resume=resume, step=step, strict=strict)
-    return audit_all(found, settings, output, quiet=quiet, as_json=as_json, fail_on=fail_on)
+    if thresholds is not None:
+        say(thresholds.summary(), quiet=quiet)
+        if replay:
+            return _replay_all(found, thresholds, as_json=as_json)
+    return audit_all(found, settings, output, quiet=quiet, as_json=as_json, fail_on=fail_on, thresholds=thresholds)
+
+
+def _replay_all(found: Collected, thresholds: Thresholds, *, as_json: bool) -> int:
+    """Walk each run as a monitor would have met it; a line an alarm, nothing for a run without one."""
+    from trajscope.audit.events import number
+    from trajscope.inference.replay import replay
+
+    rows: list[dict[str, Any]] = []
+    failed = 0
+    for run in found.runs:
+        read, reason = loaded(run)
+        if read is None:
+            failed += 1
+            say(f"not read: {run.id}: {reason}")
+            continue
+        for part in read.split():
+            for alarm in replay(part, thresholds):
+                rows.append({"run": part.id, **vars(alarm)})
+                if not as_json:
+                    click.echo(plain(f"{part.id}: step {number(alarm.step)}: {alarm.sentence()}"))
+    if as_json:
+        emit_json(rows)
+    for problem in found.problems:
+        say(f"{problem.severity}: {problem}")
+    silent = len(found.runs) - failed - len({r["run"] for r in rows})
+    say(f"{len(found.runs) - failed} runs walked through, {max(silent, 0)} of them without an alarm")
+    return 4 if failed or any(p.severity == "error" for p in found.problems) else 0
 
 
 def audit_all(
@@ -69,6 +114,7 @@ def audit_all(
     quiet: bool = False,
     as_json: bool = False,
     fail_on: str | None = None,
+    thresholds: Thresholds | None = None,
 ) -> int:
     """Audit the runs one after the other, write what was asked for, and say the rest."""
     from trajscope.audit.run import audit
@@ -91,7 +137,7 @@ def audit_all(
                 say(f"not read: {run.id}: {reason}")
                 continue
             try:
-                result = audit(read, settings=settings)
+                result = audit(read, settings=settings, thresholds=thresholds)
             except InputError as refusal:
                 if not several:
                     raise

@@ -244,7 +244,7 @@ def lead_time(
     persistence: int = 3,
     sides: Mapping[str, str] | str | None = None,
     n_boot: int = 2000,
-    n_null: int = 199,
+    n_null: int = 1999,
     level: float = 0.95,
     rng: int | np.random.Generator | None = None,
 ) -> LeadTime:
@@ -273,7 +273,8 @@ def lead_time(
         ``high`` (default), ``low`` or ``both`` for each indicator; two-sided about the median of the healthy
         calibration runs.
     n_boot, n_null : int
-        Bootstrap draws (clusters: the runs of a seed, else runs) and draws of each null.
+        Bootstrap draws (clusters: the runs of a seed, else runs) and draws of each null: enough that a p-value
+        survives the correction over some forty indicators.
     level : float
         Coverage of the intervals.
     rng : int or numpy.random.Generator, optional
