@@ -292,3 +292,42 @@ def test_arrays_of_an_archive_that_are_not_read_are_named(tmp_path: Path) -> Non
     assert not run.channels
     assert [p.code for p in run.problems] == ["not-a-scalar", "no-scalars"]
     assert "loot" in run.problems[0].message
+
+
+def episodes(first: int, n: int, every: float = 1.5) -> str:
+    return "".join(f"{first + i},10,{(i + 1) * every}\n" for i in range(n))
+
+
+def test_an_appended_monitor_keeps_the_order_of_its_sessions(tmp_path: Path) -> None:
+    path = tmp_path / "0.monitor.csv"
+    path.write_text('#{"t_start": 1700000000.0, "env_id": "X"}\nr,l,t\n' + episodes(0, 10) + episodes(10, 12))
+    run = read_run(path)
+    assert run.channels["r"].values.tolist() == list(range(22))
+    assert run.channels["r"].steps.tolist() == list(range(10, 230, 10))
+    wall = run.channels["r"].wall_time
+    assert wall is not None
+    assert (np.diff(wall) > 0).all()
+    (problem,) = [p for p in run.problems if p.code == "appended-session"]
+    assert (problem.place, problem.count) == ("line 13", 1)
+
+
+def test_a_session_with_a_first_line_of_its_own_keeps_its_times(tmp_path: Path) -> None:
+    path = tmp_path / "0.monitor.csv"
+    later = '#{"t_start": 1700000100.0, "env_id": "X"}\nr,l,t\n'
+    path.write_text(later.replace("100.0", "000.0") + episodes(0, 5) + later + episodes(5, 5))
+    run = read_run(path)
+    assert run.channels["r"].values.tolist() == list(range(10))
+    wall = run.channels["r"].wall_time
+    assert wall is not None
+    assert wall.tolist() == [1.7e9 + 1.5 * (i + 1) for i in range(5)] + [1.7e9 + 100 + 1.5 * (i + 1) for i in range(5)]
+    assert {p.code for p in run.problems} == {"repeated-header"}
+
+
+def test_two_processes_on_one_file_are_no_sessions(tmp_path: Path) -> None:
+    path = tmp_path / "0.monitor.csv"
+    rows = [(i, 10, 1.5 * (i // 2 + 1) + (0.2 if i % 2 == 0 else 0.0)) for i in range(40)]
+    body = "".join(f"{r},{length},{t}\n" for r, length, t in rows)
+    path.write_text('#{"t_start": 1700000000.0, "env_id": "X"}\nr,l,t\n' + body)
+    run = read_run(path)
+    assert not [p for p in run.problems if p.code == "appended-session"]
+    assert sorted(run.channels["r"].values.tolist()) == list(range(40))

@@ -27,6 +27,8 @@ __all__ = ["READER", "Monitor"]
 _SAME_RUN = 3600.0
 #: Neither an episode nor a run is longer (in steps, in seconds); a damaged cell must not move the whole axis.
 _LONGEST = 1e12
+#: Sessions of one file that are looked for.
+_MOST_SESSIONS = 1000
 
 
 class Monitor(Reader):
@@ -67,7 +69,7 @@ class Monitor(Reader):
         parts: dict[str, list[NDArray[np.float64]]] = {}
         times: list[NDArray[np.float64]] = []
         for k, path in enumerate(files):
-            table, header, problems = _read(path, options.label(path))
+            table, header, later, problems = _read(path, options.label(path))
             source.problems.extend(problems)
             source.config.update({n: v for n, v in header.items() if n != "t_start"})
             start = header.get("t_start")
@@ -80,7 +82,20 @@ class Monitor(Reader):
                         column.filled(len(table))[usable]
                     )
             t = table.get("t")
-            times.append((t.filled(len(table))[usable] if t is not None else np.zeros(0)) + begin)
+            clock = np.zeros(0) if t is None else t.filled(len(table))[usable]
+            line = table.line[usable]
+            starts = np.array([begin, *later.values()])[np.searchsorted(np.array([*later]), line)]
+            moments, appended = _unfolded(clock, starts)
+            if appended.size:
+                sentence = (
+                    f"The clock starts again {appended.size} times: later sessions were appended; their times are"
+                    " counted on from the episode before"
+                )
+                place = f"line {int(line[appended[0]])}"
+                source.problems.append(
+                    Problem("appended-session", "info", sentence, options.label(path), place, int(appended.size))
+                )
+            times.append(moments)
             for columns in parts.values():
                 if len(columns) <= k:
                     columns.append(np.full(times[-1].size, np.nan))
@@ -88,6 +103,30 @@ class Monitor(Reader):
             source.config["n_envs"] = len(files)
         _fill(source, parts, times, options)
         return [source]
+
+
+def _unfolded(clock: NDArray[np.float64], starts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Times of the episodes, and the rows at which a session begins whose start nobody wrote down.
+
+    In append mode SB3 writes no second header, and ``t`` counts from the start of the new process: it falls to less
+    than half and does not come back at once, as it does where two processes write to one file.
+    """
+    moments = clock + starts
+    folded: list[int] = []
+    first, base = 0, float(starts[0]) if starts.size else 0.0  # of the session: its first row and its start
+    while len(folded) < _MOST_SESSIONS:
+        part = moments[first:] - base
+        top = np.maximum.accumulate(part)
+        following = np.append(part[1:], part[-1:])
+        begins = (part[1:] < 0.5 * top[:-1]) & (part[1:] < part[:-1]) & (following[1:] < top[:-1])
+        if not begins.any():
+            break
+        first += int(np.argmax(begins)) + 1
+        base = float(moments[first - 1])
+        alike = starts[first:] == starts[first]
+        moments[first:][alike] += base - starts[first]
+        folded.append(first)
+    return moments, np.array(folded, dtype=np.int64)
 
 
 def _fill(
@@ -133,11 +172,22 @@ def _usable(table: Table, source: Source, file: str) -> NDArray[np.bool_]:
     return usable
 
 
-def _read(path: Path, label: str) -> tuple[Table, dict[str, Any], list[Problem]]:
+def _read(path: Path, label: str) -> tuple[Table, dict[str, Any], dict[int, float], list[Problem]]:
+    """The episodes, the first line's object, and by line the start of every later session that has such a line."""
     data, problems = load_text(path, label)
     header = _header(data[:HEAD_BYTES])
+    later: dict[int, float] = {}
+    if b"\n#" in data:
+        lines = data.split(b"\n")
+        names = next((line for line in lines if line and not line.startswith(b"#")), b"")
+        for i, line in enumerate(lines):
+            if i and line.startswith(b"#"):
+                start = _header(line).get("t_start")
+                later |= {i + 1: float(start)} if isinstance(start, int | float) else {}
+                lines[i] = names  # a header that repeats: a new session
+        data = b"\n".join(lines)
     table = parse_delimited(data, label)
-    return table, header, [*problems, *table.problems]
+    return table, header, later, [*problems, *table.problems]
 
 
 def _header(head: bytes) -> dict[str, Any]:
