@@ -63,6 +63,12 @@ def test_input_is_not_changed():
     pd.testing.assert_frame_equal(table, before)
 
 
+def test_a_run_of_a_file_that_holds_several_is_found_by_its_own_name() -> None:
+    matched, problems = match_runs(["seed1", "f.parquet#seed2"], ["x/f.parquet#seed1", "x/f.parquet#seed2"])
+    assert matched == {"seed1": "x/f.parquet#seed1", "f.parquet#seed2": "x/f.parquet#seed2"}
+    assert problems == []
+
+
 def test_matching():
     matched, problems = match_runs(["x/a", "b", "c", "d"], ["x/a", "y/b", "y/c", "z/c", "y/a"])
     assert matched == {"x/a": "x/a", "b": "y/b"}

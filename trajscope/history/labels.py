@@ -1,7 +1,8 @@
 """Labels that a user gives to runs, as a table with one row a run.
 
 The columns are those of `COLUMNS`; only ``run`` must be there. Unknown columns are kept, absent ones are null. Rows and
-runs are matched by run id, or by the end of the id where that is unique (``seed3`` for ``sweep/seed3``).
+runs are matched by run id, or by the end of the id where that is unique (``seed3`` for ``sweep/seed3`` or
+``sweep.parquet#seed3``).
 """
 
 from __future__ import annotations
@@ -138,9 +139,9 @@ def match_runs(names: Iterable[str], found: Iterable[str]) -> tuple[Mapping[str,
     exact = set(ids)
     ends: dict[str, list[str]] = {}
     for run in ids:
-        parts = run.split("/")
-        for first in range(1, len(parts)):
-            ends.setdefault("/".join(parts[first:]), []).append(run)
+        # a file that holds several runs names them after "#"
+        for first in (i + 1 for i, mark in enumerate(run) if mark in "/#"):
+            ends.setdefault(run[first:], []).append(run)
     matched: dict[str, str] = {}
     problems: list[str] = []
     for name in names:
