@@ -493,3 +493,26 @@ def test_a_delimiter_at_the_end_of_the_lines_is_no_column(tmp_path: Path, body: 
     path = tmp_path / "a.csv"
     path.write_text(f"step,loss,\n{body}")
     assert list(read_run(path).channels) == ["loss"]
+
+
+@pytest.mark.parametrize("above", ["sep=;\n", "My experiment\n", "My experiment\nof March\n\n"])
+def test_lines_above_the_table(tmp_path: Path, above: str) -> None:
+    (tmp_path / "a.csv").write_text(above + "step;loss\n0;1,5\n1;2,5\n2;0,5\n")
+    (run,) = scan_runs(tmp_path)
+    assert run.channels["loss"].values.tolist() == [1.5, 2.5, 0.5]
+    assert run.channels["loss"].steps.tolist() == [0, 1, 2]
+
+
+def test_a_lone_column_with_decimal_commas_keeps_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("loss\n" + "".join(f"{i},5\n" for i in range(9)))
+    assert "loss" in read_run(path).channels
+
+
+def test_a_header_that_comes_late_names_the_rows_above_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = [f"{i},{i / 2}\n" for i in range(9)]
+    path.write_text("".join(rows[:5]) + "step,loss\n" + "".join(rows[5:]))
+    run = read_run(path)
+    assert run.channels["loss"].steps.tolist() == list(range(9))
+    assert [(p.code, p.place) for p in run.problems] == [("late-header", "line 6")]

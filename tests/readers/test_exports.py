@@ -174,3 +174,12 @@ def test_odd_states_never_raise(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text(text)
     assert read_run(path).n_points == 0
+
+
+def test_a_panel_that_was_saved_again_without_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "panel.csv"
+    rows = "".join(f"{s},{s / 2},{s / 2 - 1},{s / 2 + 1}\n" for s in range(8))
+    path.write_text("Step,run - loss,run - loss__MIN,run - loss__MAX\n" + rows)
+    (run,) = scan_runs(path)
+    assert (run.format, list(run.channels)) == ("wandb-csv", ["loss", "loss__MIN", "loss__MAX"])
+    assert run.sampled

@@ -263,3 +263,15 @@ def test_a_loss_that_is_nan_is_read_where_the_line_holds_no_digit(write: Write) 
     run = read_run(write("train.log", text))
     assert run.channels["train/loss"].counts["nan"] == 2
     assert run.channels["x"].counts["neginf"] == 4
+
+
+def test_colours_of_a_terminal_are_passed_over(write: Write) -> None:
+    lines = [f"\x1b[36mstep\x1b[0m: {s}, \x1b[1;32mloss\x1b[0m: {3 - s / 10:.4f}" for s in range(8)]
+    run = read_run(write("a.log", "\n".join(lines) + "\n"))
+    np.testing.assert_allclose(run.channels["loss"].values, [3 - s / 10 for s in range(8)])
+
+
+def test_a_step_in_brackets_before_spaced_pairs(write: Write) -> None:
+    lines = [f"[Epoch {e}] train loss {3 - e / 10:.3f}, val loss {4 - e / 10:.3f}" for e in range(8)]
+    run = read_run(write("a.log", "\n".join(lines) + "\n"))
+    assert {n: len(c) for n, c in run.channels.items()} == {"train loss": 8, "val loss": 8}

@@ -60,7 +60,7 @@ def parse_delimited(data: bytes, file: str, dialect: Dialect | None = None) -> T
         and not any(p.code == "half-line" for p in table.problems)
     ):
         table.problems.append(unterminated(file, int(table.line[-1])))
-    table.headless = not dialect.header
+    table.headless = not dialect.header and all(re.fullmatch(r"c\d+", c.name) for c in table.columns)
     # A delimiter at the end of every line makes a column without a name and without content.
     unnamed = {c for c, name in zip(table.columns, dialect.header, strict=False) if not name.strip()}
     table.columns = [c for c in table.columns if c.text is not None or c.values.size or c not in unnamed]
@@ -142,6 +142,8 @@ def _fast(data: bytes, file: str, dialect: Dialect) -> Table | None:
         if pa.types.is_null(chunk.type):
             columns.append(Column(name, np.zeros(0), np.zeros(0, dtype=np.int64), missing=n))
             continue
+        if not dialect.header:
+            return None  # a header may stand further below
         cells = [None if c is None else str(c) for c in chunk.to_pylist()]
         if dialect.header and i < len(dialect.header) and dialect.header[i] in cells:
             return None
@@ -255,6 +257,11 @@ def _rows(
         cells, i = _cells_of(lines, at, dialect.delimiter, len(place))
         cells = [c.strip() for c in cells]
         last = at == len(lines) - 1 and not complete
+        if not dialect.header and names[:1] == ["c0"] and len(cells) == width and is_header(cells):
+            names[:] = cells
+            sentence = "The header stands below the first rows, which were read under its names"
+            grown.append(Problem("late-header", "info", sentence, file, f"line {at + 1}"))
+            continue
         if dialect.header and _again(cells, names):
             if cells == [n.strip() for n in names]:
                 repeated.append(at + 1)

@@ -23,6 +23,9 @@ _COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+\Z")
 _COMMA_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\Z")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?\Z")
 _SNIFF_BYTES = 1 << 16
+_SEPARATOR = re.compile(r"sep=[,;\t|]\s*\Z")
+#: Lines that a title above a table may have.
+_TITLE_LINES = 3
 #: A quote that is not closed after so many lines is a stray one.
 _TALLEST = 32
 
@@ -104,6 +107,7 @@ def sniff(text: str) -> Dialect | None:
     while skip < len(lines) and (not lines[skip].strip() or lines[skip].lstrip().startswith("#")):
         comments.append(lines[skip])
         skip += 1
+    skip += _preamble(lines[skip:])
     rest, tall = _logical(lines[skip:])
     body = [line for line in rest if line.strip()]
     if not body:
@@ -130,6 +134,22 @@ def sniff(text: str) -> Dialect | None:
         header = list(named.header) if named is not None and named.width == width else []
         return Dialect(delimiter, comma, tuple(header), skip, width, share)
     return Dialect(delimiter, comma, tuple(header), skip + tall, width, share)
+
+
+def _preamble(lines: Sequence[str]) -> int:
+    """Lines above the table: Excel's ``sep=;``, a title. Below them the lines have equally many cells, at least two."""
+    if lines and _SEPARATOR.match(lines[0]):
+        return 1
+    for delimiter in _DELIMITERS[:-1]:
+        rows = [split_line(line, delimiter) for line in lines[:_TALLEST] if line.strip()]
+        title = next((i for i, row in enumerate(rows) if len(row) > 1), 0)
+        below = rows[title:]
+        even = len(below) > 2 and all(len(row) == len(below[0]) for row in below)
+        if not (even and 0 < title <= _TITLE_LINES and is_header(below[0])):
+            continue
+        if not is_header(below[1], decimal_comma=delimiter != ","):
+            return next(i for i, line in enumerate(lines) if line.strip() and len(split_line(line, delimiter)) > 1)
+    return 0
 
 
 def _logical(lines: Sequence[str]) -> tuple[list[str], int]:

@@ -56,6 +56,8 @@ _CODE = re.compile(
     r"""\A\s*(?:#|//|def |class |import |from |return |if |for |while |print|assert |with |elif |raise |@|\"\"\"|>>>)"""
 )
 _LONGEST = 4000
+#: Colours and other orders to a terminal.
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 #: A line without a digit may say a number all the same.
 _NUMBER = re.compile(r"(?i)\d|\b(?:nan|inf(?:inity)?)\b")
 _STEP_PAIRS = ("step", "global_step", "iteration", "iter", "epoch")
@@ -117,6 +119,8 @@ def read_line(text: str) -> Line | None:
     >>> read_line("import torch") is None
     True
     """
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
     if len(text) > _LONGEST or _CODE.match(text) or not _NUMBER.search(text):
         return None
     line = Line()
@@ -201,7 +205,7 @@ def _find_pairs(rest: str, line: Line) -> None:
     if "|" not in rest and (line.pairs or (not line.step and not _BARE_LOSS.match(rest))):
         return
     for part in re.split(r"\||\t|[,;](?!\d{3}\b)|(?<=\S) - |:\s", rest):
-        spaced = _SPACED.match(part)
+        spaced = _SPACED.match(part.lstrip(" \t[](){}"))
         if spaced:
             _add(line, spaced["key"], spaced["value"])
             continue

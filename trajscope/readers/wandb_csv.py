@@ -39,10 +39,11 @@ class WandbCsv(Reader):
     def can_read(self, path: Path, head: bytes) -> bool:
         """The fixed first columns of a runs table, or quoted ``run - metric`` columns after the x column."""
         head = plain_head(path, head)
-        if not head.lstrip(b"\xef\xbb\xbf").startswith(b'"'):
-            return False
         header = _header(head)
-        return _is_table(header) or _is_panel(header)
+        if head.lstrip(b"\xef\xbb\xbf").startswith(b'"'):
+            return _is_table(header) or _is_panel(header)
+        # Saved again by another program, without quotes: only what is unmistakable.
+        return b" - " in head and _is_panel(header) and any(name.endswith(_ENDS) for name in header)
 
     def keys(self, files: Sequence[Path], options: ReadOptions) -> list[str]:
         """Runs or groups of the panel, or the rows of the table."""
@@ -64,8 +65,9 @@ def _header(head: bytes) -> list[str]:
     """Cells of the first line; of a line that is longer than the head, the whole cells."""
     text = head_text(head)
     line, newline, _ = text.partition("\n")
-    if not newline and not line.endswith('"'):
-        line = line[: line.rfind(',"')] if ',"' in line else line
+    if not newline:
+        cut = line.rfind(',"' if line.startswith('"') else ",")
+        line = line[:cut] if cut > 0 and not line.endswith('"') else line
     return split_line(line.rstrip("\r"), ",")
 
 
