@@ -35,6 +35,9 @@ COLUMNS: dict[str, str] = {
     "split": "text",
 }
 
+#: So many runs that were not found come with the nearest names.
+HINTS = 20
+
 
 def read_labels(path: str | Path) -> pd.DataFrame:
     """Read a labels table from CSV (``.csv``, ``.tsv``) or Parquet.
@@ -154,5 +157,7 @@ def match_runs(names: Iterable[str], found: Iterable[str]) -> tuple[Mapping[str,
                 f"run {name!r} of the labels is one of {len(candidates)} runs found ({shown}); name it in full"
             )
         else:
-            problems.append(f"run {name!r} of the labels was not found. {nearest(name, [*exact, *ends])}")
+            # looking for the nearest of very many names takes longer than anybody reads the lines
+            hint = nearest(name, [*exact, *ends]) if len(problems) < HINTS else ""
+            problems.append(f"run {name!r} of the labels was not found. {hint}".rstrip())
     return matched, problems
