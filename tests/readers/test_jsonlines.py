@@ -109,6 +109,14 @@ def test_array_of_objects_and_a_cut_one(write: Write) -> None:
     assert codes(cut) == ["truncated-tail"]
 
 
+@pytest.mark.parametrize("indent", [None, 2, 4])
+def test_an_array_however_it_is_printed(write: Write, tmp_path: Path, indent: int | None) -> None:
+    write("history.json", json.dumps(rows(6), indent=indent))
+    write("packages.json", json.dumps([{"name": "numpy", "version": "2.0"}] * 3, indent=indent))
+    (run,) = scan_runs(tmp_path)
+    assert run.channels["loss"].values.tolist() == [r["loss"] for r in rows(6)]
+
+
 def test_tensorboard_web_export(write: Write) -> None:
     run = read_run(write("run-x-tag-acc.json", json.dumps([[1.7e9, 0, 0.5], [1.7e9 + 1, 1, 0.75]])))
     assert run.channels["acc"].values.tolist() == [0.5, 0.75]

@@ -76,8 +76,10 @@ class JsonLines(Reader):
         if body[0] != "[" and objects < 2 and len(lines) > 1:
             return False  # settings in front of a text log
         first = text[start:].split("\n")[0].strip()
-        whole = body[0] == "[" or first.count("{") == first.count("}") or len(head) >= HEAD_BYTES
-        return whole and len(first) > 1 and looks_like_log([k.rsplit("/", 1)[-1] for k in _KEYS.findall(text[start:])])
+        whole = first.count("{") == first.count("}") or len(head) >= HEAD_BYTES
+        return (body[0] == "[" or (whole and len(first) > 1)) and looks_like_log(
+            [k.rsplit("/", 1)[-1] for k in _KEYS.findall(text[start:])]
+        )
 
     def group(self, files: Sequence[Path]) -> list[list[Path]]:
         """One run a file; MMEngine's two copies of one log are one run."""
