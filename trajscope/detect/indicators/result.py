@@ -322,7 +322,7 @@ class EarlyWarning(Result):
         gone = np.isnan(part)
         bounds = [b for b in chain.bounds if b < stop]
         course = np.concatenate(
-            [slow_course(fill_gaps(part[a:b])) if b - a > 10 else fill_gaps_short(part[a:b])
+            [slow_course(fill_gaps(part[a:b])) if b - a > 40 else fill_gaps_short(part[a:b])
              for a, b in zip(bounds, [*bounds[1:], stop], strict=True)]
         )  # fmt: skip
         noise = np.where(gone, np.nan, part - course)

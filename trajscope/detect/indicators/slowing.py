@@ -7,9 +7,9 @@ that ended before it began, in standard errors:
 
 - *a*, of :math:`f`, with :math:`\mathrm{var} f = R^2 / (n (1 - R^2))`;
 - *v*, of :math:`\log` variance, with :math:`\frac{2}{n} \frac{1 + \rho_1^2}{1 - \rho_1^2}`;
-- *b*, of :math:`\log q`, :math:`q = (\sum_{k=1}^{6} \rho_k^2 - 6/n) / \rho_1^2`, with :math:`4 / (n \rho_1^2)`: the
-  ratio of lags on the modulus. White observation noise scales all :math:`\rho_k` alike and cancels; of one real root
-  :math:`q = (1 - \lambda^{12})/(1 - \lambda^2)`.
+- *b*, of :math:`\log q`, :math:`q = (\sum_{k=1}^{6} \rho_k^2 - 6/n) / (\rho_1^2 - 1/n)`, with
+  :math:`4 / (n \rho_1^2)`: the ratio of lags on the modulus. White observation noise scales all :math:`\rho_k` alike
+  and cancels; of one real root :math:`q = (1 - \lambda^{12})/(1 - \lambda^2)`.
 
 .. math:: S = \min(a, \max(v, b)).
 
@@ -18,8 +18,10 @@ noise hides it, *v* and *b*. The reference has windows of the same length, so th
 autocorrelations cancels.
 
 **Jump guard.** A change of mean inside the window looks like slowing down to every indicator. :math:`G` is twice the
-log likelihood ratio of the best step in the window, AR(2) fitted with and without it; from :math:`G \ge 20` on (a
+log likelihood ratio of the best step in the window, AR(2) fitted with and without it; from :math:`G \ge 24` on (a
 stationary window of 250 rows reaches 15 in 1 of 50) the row has no evidence: NaN, and its window joins no reference.
+A step with :math:`G \ge 28` disqualifies every later window that still holds it: near the ends of a window it cannot be
+told from noise, and still looks like slowing down.
 
 Limits: needs two windows of history; level by itself is no evidence (use ``dev_modulus`` against other runs); noise
 that grows while observation noise fades is called slowing down; momentum hides the precursor.
@@ -30,13 +32,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GUARD", "N_LAGS", "contrast", "mean_shift", "predictability", "slowing_score", "spread_of_lags"]
+__all__ = ["GUARD", "LATCH", "N_LAGS", "mean_shift", "predictability", "slowing_score"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-GUARD = 20.0
+GUARD = 24.0
 """Twice the log likelihood ratio of a step from which a window is disqualified."""
+
+LATCH = 28.0
+"""The same, from which later windows are disqualified until the step has left them."""
 
 N_LAGS = 6
 """Lags of the noise-free ratio: more add noise at rates of 0.5 to 0.8, fewer tell less of a rise beyond."""
@@ -44,8 +49,8 @@ N_LAGS = 6
 _CELLS = 1 << 18
 
 
-def mean_shift(z: Floats, window: int, rows: NDArray[np.intp]) -> Floats:
-    """Twice the log likelihood ratio of the best step in each window, of shape (m, n_steps).
+def mean_shift(z: Floats, window: int, rows: NDArray[np.intp]) -> tuple[Floats, NDArray[np.intp]]:
+    """Twice the log likelihood ratio of the best step in each window, and the first row after it; (m, n_steps) each.
 
     Parameters
     ----------
@@ -59,24 +64,25 @@ def mean_shift(z: Floats, window: int, rows: NDArray[np.intp]) -> Floats:
     --------
     >>> z = np.random.default_rng(0).normal(size=(1, 200))
     >>> z[0, 150:] += 4
-    >>> found = mean_shift(z, 100, np.array([140, 199]))
-    >>> bool(found[0, 140] < 20 < found[0, 199])
-    True
+    >>> found, place = mean_shift(z, 100, np.array([140, 199]))
+    >>> bool(found[0, 140] < 20 < found[0, 199]), place[0, 199].item()
+    (True, 150)
     """
-    out = np.full(z.shape, np.nan)
+    out, place = np.full(z.shape, np.nan), np.zeros(z.shape, dtype=np.intp)
     if window < 12:
-        return out
+        return out, place
     step = max(1, _CELLS // window)
-    for series, values in zip(z, out, strict=True):
+    for series, values, where in zip(z, out, place, strict=True):
         windows = np.lib.stride_tricks.sliding_window_view(series, window)
         for start in range(0, rows.size, step):
             at = rows[start : start + step]
-            values[at] = _step_gain(windows[at - window + 1])
-    return out
+            values[at], inside = _step_gain(windows[at - window + 1])
+            where[at] = at - window + 1 + inside
+    return out, place
 
 
-def _step_gain(w: Floats) -> Floats:
-    """For windows (b, w): regress each row on the two before it, then on a step at every row."""
+def _step_gain(w: Floats) -> tuple[Floats, NDArray[np.intp]]:
+    """For windows (b, w): regress each row on the two before it, then on a step at every row; gain and place."""
     y, a, b = w[:, 2:].copy(), w[:, 1:-1].copy(), w[:, :-2].copy()
     seen = ~(np.isnan(y) | np.isnan(a) | np.isnan(b))
     n = np.count_nonzero(seen, axis=1)
@@ -105,10 +111,12 @@ def _step_gain(w: Floats) -> Floats:
         size = dot(past, past)[:, None]
         free -= np.where(size > 0, later(past) ** 2 / np.where(size > 0, size, 1.0), 0.0)
     usable = free[:, 1:] > 0.5  # less than half a row of its own: a step that the past mimics
-    gain = np.where(usable, later(u)[:, 1:] ** 2 / np.where(usable, free[:, 1:], 1.0), 0.0).max(axis=1)
+    gains = np.where(usable, later(u)[:, 1:] ** 2 / np.where(usable, free[:, 1:], 1.0), 0.0)
+    best = np.argmax(gains, axis=1)
+    gain = gains[np.arange(best.size), best]
     ok = (n >= 8) & (rss > 0)
     left = np.maximum(rss - gain, 1e-12 * np.maximum(rss, 1e-300))
-    return np.where(ok, n * np.log(np.where(ok, rss, 1.0) / np.where(ok, left, 1.0)), np.nan)
+    return np.where(ok, n * np.log(np.where(ok, rss, 1.0) / np.where(ok, left, 1.0)), np.nan), best + 3
 
 
 def predictability(rho1: Floats, rho2: Floats) -> tuple[Floats, Floats]:
@@ -119,33 +127,57 @@ def predictability(rho1: Floats, rho2: Floats) -> tuple[Floats, Floats]:
     return -0.5 * np.log(1 - share), share
 
 
-def spread_of_lags(rho: list[Floats], n: Floats) -> Floats:
-    """log q: squared autocorrelations over that of lag 1, less what noise puts into each."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        q = (np.sum([r * r for r in rho], axis=0) - len(rho) / n) / np.maximum(rho[0] ** 2, 1e-3)
-    return np.asarray(np.log(np.maximum(q, 0.3)), dtype=np.float64)  # q is 1 or more but for noise
+class Reference:
+    """Means over the usable windows that ended before the window of each row began.
 
-
-def contrast(f: Floats, variance: Floats, use: Bools, window: int, n: Floats) -> Floats:
-    """The window of each row against the mean of the usable ones that ended before it began, in standard errors.
-
-    NaN while there is none. The mean of *k* overlapping windows counts as one window of *k + window - 1* rows. 1/n is
-    added: what a standard error that is estimated to be near 0 cannot be below.
+    The mean of *k* overlapping windows counts as that of one window of *k + window - 1* rows.
     """
-    count = np.zeros(f.shape)
-    means = []
-    for values in (f, variance):
-        total = np.zeros(f.shape)
-        total[:, window:] = np.cumsum(np.where(use, values, 0.0), axis=1)[:, :-window]
-        means.append(total)
-    count[:, window:] = np.cumsum(use, axis=1)[:, :-window]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean, its_variance = means[0] / count, means[1] / count * window / (count + window - 1)
-        return (f - mean) / np.sqrt(variance + its_variance + 1 / n)
+
+    def __init__(self, use: Bools, window: int) -> None:
+        self._use, self._window = use, window
+        self._count = self._before(use.astype(np.float64))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            self._shrink = window / (self._count + window - 1)
+
+    def _before(self, values: Floats) -> Floats:
+        out = np.zeros(values.shape)
+        out[:, self._window :] = np.cumsum(values, axis=1)[:, : -self._window]
+        return out
+
+    def mean(self, values: Floats) -> Floats:
+        """NaN where there is no such window."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._before(np.where(self._use, values, 0.0)) / self._count
+
+    def errors(self, now: Floats, then: Floats, n: Floats) -> Floats:
+        """Standard error of a difference, from the variances of one window. 1/n is what neither can be known better."""
+        return np.sqrt(now + then * self._shrink + 1 / n)
+
+    def contrast(self, f: Floats, variance: Floats, n: Floats) -> Floats:
+        """Difference to the mean in standard errors."""
+        return (f - self.mean(f)) / self.errors(variance, self.mean(variance), n)
+
+
+def contrast_of_lags(rho: list[Floats], reference: Reference, n: Floats) -> Floats:
+    """Contrast of log q; that of the reference is the ratio of its means, since a ratio of noises is biased."""
+    top = np.sum([r * r for r in rho], axis=0) - len(rho) / n
+    bottom = rho[0] * rho[0] - 1 / n
+    logs, variances = [], []
+    for above, below in ((top, bottom), (reference.mean(top), reference.mean(bottom))):
+        floor = np.maximum(below, 1 / n)
+        logs.append(np.log(np.maximum(above, 1 / n) / floor))
+        variances.append(4 / (n * floor))
+    return np.asarray((logs[0] - logs[1]) / reference.errors(variances[0], variances[1], n), dtype=np.float64)
 
 
 def slowing_score(
-    rho: list[Floats], variance: Floats, count: Floats, shift: Floats, whole: Bools, window: int
+    rho: list[Floats],
+    variance: Floats,
+    count: Floats,
+    shift: Floats,
+    place: NDArray[np.intp],
+    whole: Bools,
+    window: int,
 ) -> Floats:
     """The score of one stretch; see the module.
 
@@ -155,8 +187,8 @@ def slowing_score(
         Autocorrelations at lags 1 to `N_LAGS`.
     variance, count : ndarray, shape (m, n_steps)
         Of every window, and its pairs at lag 1.
-    shift : ndarray, shape (m, n_steps)
-        `mean_shift`, NaN where it was not computed.
+    shift, place : ndarray, shape (m, n_steps)
+        `mean_shift`, NaN where it was not computed; rows counted from the first of the stretch.
     whole : ndarray of bool, shape (n_steps,)
         Rows whose window is whole.
     window : int
@@ -173,18 +205,20 @@ def slowing_score(
     # between the rows at which the guard was computed, its latest value decides what joins the reference
     latest = np.maximum.accumulate(np.where(np.isnan(shift), -1, np.arange(n_steps)), axis=1)
     held = np.where(latest >= 0, np.take_along_axis(shift, np.maximum(latest, 0), axis=1), np.inf)
+    until = np.maximum.accumulate(np.where(shift >= LATCH, place + window - 1, -1), axis=1)
+    held[np.arange(n_steps) < until] = np.inf
     n = np.maximum(count, 1.0)
     known = whole & (variance > 0) & ~np.isnan(rho[0]) & ~np.isnan(rho[1])
     use = known & (held < GUARD)
     r1 = np.clip(rho[0], -0.999, 0.999)
     f, share = predictability(r1, rho[1])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.log(variance)
     squared = r1 * r1
-    a = contrast(f, share / (1 - share) / n, use, window, n)
-    v = contrast(size, 2 / n * (1 + squared) / (1 - squared), use, window, n)
-    clean = [np.nan_to_num(r) for r in rho]
-    b = contrast(spread_of_lags(clean, n), 4 / (n * np.maximum(squared, 4 / n)), use, window, n)
+    squared = r1 * r1
+    reference = Reference(use, window)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a = reference.contrast(f, share / (1 - share) / n, n)
+        v = reference.contrast(np.log(variance), 2 / n * (1 + squared) / (1 - squared), n)
+        b = contrast_of_lags([np.nan_to_num(r) for r in rho], reference, n)
     good = use & ~np.isnan(shift)
     out[good] = np.minimum(a, np.fmax(v, b))[good]
     return out

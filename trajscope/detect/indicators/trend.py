@@ -5,11 +5,11 @@ So the channel is replaced by what it could have been had nothing changed, and g
 and indicators; :math:`p = (1 + \#\{|\tau^*| \ge |\tau|\}) / (n + 1)`.
 
 A surrogate is :math:`s + r^*`: the slow course of the channel, and noise that is stationary by construction. The slow
-course *s* (least squares on straight line and powers of time and log time, `slow_course`) stays, since a baseline that
+course *s* (least squares on powers of time and of log time, `slow_course`) stays, since a baseline that
 lags behind a steep early fall leaves a trend in every indicator, in the surrogates as in the log. The noise is
 
-- ``ar1``: Gaussian AR(1) with the lag-1 autocorrelation of the residual, corrected for its bias,
-  :math:`\hat\rho + (1 + 3 \hat\rho)/n` (Kendall 1954), and its variance;
+- ``ar1``: Gaussian AR(1) with the lag-1 autocorrelation of the residual, corrected for its bias (Kendall 1954:
+  :math:`(1 + 3 \hat\rho)/n` for the mean; about :math:`(1 + \hat\rho)/n` for each regressor of *s*), and its kicks;
 - ``iaaft``: same values, nearly the same spectrum (Schreiber & Schmitz 1996);
 - ``block``: circular blocks of three correlation times, 10 rows or more (Politis & Romano 1992).
 """
@@ -121,15 +121,19 @@ def kendall(y: Floats) -> Floats:
     return tau
 
 
-def slow_course(y: Floats) -> Floats:
-    r"""Least squares of a complete series, shape (n,), on 1, t, t^2, log(1 + t), log^2(1 + t) (t in rows).
+_POWERS = (3, 4)
+"""Powers of time and of log time in the slow course: exponentials, cosines and power laws to 0.1 % of their range."""
 
-    Six numbers follow power laws, warm-ups and ramps, and leave noise with a memory of up to a tenth of the log mostly
-    alone.
+
+def slow_course(y: Floats) -> Floats:
+    r"""Least squares of a complete series, shape (n,), on 1, t, t^2, t^3 and log(1 + t) to its fourth power.
+
+    Eight numbers that follow power laws, exponential decays, warm-ups and cosines, *t* in rows.
     """
     t = np.arange(y.size, dtype=np.float64)
     u, v = t / max(1.0, t[-1]), np.log1p(t) / math.log1p(max(1.0, t[-1]))
-    basis = np.linalg.qr(np.stack([np.ones_like(u), u, u * u, v, v * v], axis=1))[0]
+    terms = [np.ones_like(u), *(u**k for k in range(1, _POWERS[0] + 1)), *(v**k for k in range(1, _POWERS[1] + 1))]
+    basis = np.linalg.qr(np.stack(terms, axis=1))[0]
     return np.asarray(basis @ (basis.T @ y), dtype=np.float64)
 
 
@@ -139,11 +143,12 @@ def _ar1(r: Floats, n: int, rng: np.random.Generator) -> Floats:
     z = r - r.mean()
     size = float(z @ z)
     rho = float(z[1:] @ z[:-1]) / size if size > 0 else 0.0
-    rho = min(max(rho + (1 + 3 * rho) / z.size, -0.999), 0.999)
+    kicks = math.sqrt(size / z.size * max(1 - rho * rho, 0.0))
+    # the mean costs (1 + 3 rho) / n, each further regressor of the slow course about (1 + rho) / n
+    rho = min(max(rho + (1 + 3 * rho + sum(_POWERS) * (1 + rho)) / z.size, -0.999), 0.999)
     noise = rng.normal(size=(n, z.size))
     noise[:, 0] /= math.sqrt(1 - rho * rho)
-    scale = math.sqrt(size / z.size * (1 - rho * rho))
-    return np.asarray(lfilter([scale], [1.0, -rho], noise, axis=1), dtype=np.float64)
+    return np.asarray(lfilter([kicks], [1.0, -rho], noise, axis=1), dtype=np.float64)
 
 
 def _iaaft(r: Floats, n: int, rng: np.random.Generator) -> Floats:

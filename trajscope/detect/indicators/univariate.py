@@ -273,21 +273,22 @@ def _spectral_low(w: Windows) -> Floats:
         return np.where(total > 0, np.clip(low / total, 0.0, 1.0), np.nan)
 
 
-def _mean_shift(w: Windows) -> Floats:
-    found: Floats = w._once("mean_shift", lambda: mean_shift(w.z, w.window, w.rows))
+def _mean_shift(w: Windows) -> tuple[Floats, NDArray[np.intp]]:
+    found: tuple[Floats, NDArray[np.intp]] = w._once("mean_shift", lambda: mean_shift(w.z, w.window, w.rows))
     return found
 
 
 def _slowing(w: Windows) -> Floats:
     rho = [w.rho(lag) for lag in range(1, N_LAGS + 1)]
-    variance, count, shift = _variance(w, False), w.pairs(1, False).count, _mean_shift(w)
-    return w._by_stretch(
-        lambda part: (
-            slowing_score(
-                [r[:, part] for r in rho], variance[:, part], count[:, part], shift[:, part], w.whole[part], w.window
-            ),
+    variance, count, (shift, place) = _variance(w, False), w.pairs(1, False).count, _mean_shift(w)
+
+    def score(part: slice) -> tuple[Floats, ...]:
+        rho_here, since = [r[:, part] for r in rho], place[:, part] - part.start
+        return (
+            slowing_score(rho_here, variance[:, part], count[:, part], shift[:, part], since, w.whole[part], w.window),
         )
-    )[0]
+
+    return w._by_stretch(score)[0]
 
 
 _FORMULAS: dict[str, Callable[[Windows, bool], Floats]] = {
@@ -303,7 +304,7 @@ _FORMULAS: dict[str, Callable[[Windows, bool], Floats]] = {
     "spectral_low": lambda w, _: _spectral_low(w),
     "spectral_max": lambda w, _: welch_max(w.z, w.window, w.rows),
     "permutation_entropy": lambda w, _: permutation_entropy(w.z, w.window, w.linked(2)),
-    "mean_shift": lambda w, _: _mean_shift(w),
+    "mean_shift": lambda w, _: _mean_shift(w)[0],
     "slowing": lambda w, _: _slowing(w),
     "sample_entropy": lambda w, _: sample_entropy(w.z, w.window, w.rows),
 }
