@@ -18,8 +18,6 @@ CORE = (
     "train/loss",
     "train/grad_norm",
     "train/grad_cos",
-    "train/update_norm",
-    "train/param_norm",
     "train/lr",
     "val/loss",
     "val/accuracy",
