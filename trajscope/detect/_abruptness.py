@@ -69,6 +69,9 @@ def abruptness(y: NDArray[np.float64]) -> Abruptness | None:
     n = y.size
     if n < 8:
         return None
+    largest = float(np.max(np.abs(y)))
+    if largest > 1e100:  # the fit has no unit; its squares would overflow
+        y = y / largest
     centred = y - y.mean()
     total = float(centred @ centred)
     floor = 1e-12 * total + 1e-300  # a perfect fit has no likelihood ratio; keep it finite

@@ -214,9 +214,10 @@ def collapse(
         "dd": dd, "z": z, "w": w, "h": h, "learned": learned, "recover": recover, "transient": transient,
         "horizon": horizon, "min_horizon": min_horizon, "tail": tail, "band": band,
     }  # fmt: skip
-    for name, value in options.items():
-        if not value > 0:
-            raise InputError(f"{name} is {value}; expected a positive number.")
+    for name, value in (options if floor is None else {**options, "floor": floor}).items():
+        real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+        if not real or not 0 < value < math.inf:
+            raise InputError(f"{name} is {value!r}; expected a positive number.")
     if w != int(w) or h != int(h) or w > RESIDUAL_WINDOW:
         raise InputError(f"w {w} and h {h} count evaluations; expected whole numbers, w at most {RESIDUAL_WINDOW}.")
     y, unit = orient(series.values, mode)

@@ -9,12 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajscope._core.surrogates import as_generator
 from trajscope.detect.changepoints.annotate import annotated_changes
-from trajscope.detect.changepoints.events import Found, explanation, merge, on_input_rows, segments, step_interval
-from trajscope.detect.changepoints.inputs import Series, known_steps, read_kinds, read_series
+from trajscope.detect.changepoints.events import (
+    Found,
+    explanation,
+    merge,
+    on_input_rows,
+    resumed_at,
+    segments,
+    step_interval,
+)
+from trajscope.detect.changepoints.inputs import Series, known_steps, read_kinds, read_number, read_series
 from trajscope.detect.changepoints.locate import locate
 from trajscope.detect.changepoints.noise import clip_spikes
 from trajscope.detect.changepoints.pool import pooled_changes
+from trajscope.detect.changepoints.prepare import prepare, tame
 from trajscope.detect.changepoints.result import ChangePoints
 from trajscope.detect.changepoints.searches import SEARCHES, search
 from trajscope.detect.changepoints.single import Change, ChannelScan, Settings, scan_channel, subtract_changes
@@ -26,10 +36,7 @@ __all__ = ["change_points"]
 Floats = NDArray[np.float64]
 _SHARES = {"level": 0.5, "slope": 0.25, "variance": 0.25}
 _MIN_ROWS = 16
-_COARSE = 0.2
-"""Share of distinct values up to which a channel counts as coarse: rounded, counted, or a success of 0 and 1."""
-_RESTLESS = 0.05
-"""Share of rows that must differ from the row before: a schedule has few values too, but keeps them."""
+_LEAST_P = float(np.finfo(float).tiny)
 
 
 def change_points(
@@ -50,8 +57,11 @@ def change_points(
 
     Parameters
     ----------
-    x : array_like (n_steps,) or (n_steps, n_channels), or a Trajectory
+    x : array_like (n_steps,) or (n_steps, n_channels), a Trajectory, or a Channel
         NaN and Inf are missing; a trajectory's held cells are missing too. Each channel is judged on its own rows.
+        Values that an array holds over several rows are judged once (``not_tested`` says so). The segments of a
+        resumed trajectory are searched as one series, since most resumes change nothing; a change whose interval
+        holds the first row of a segment is explained by the resume.
     steps : array_like, (n_steps,), optional
         Increasing positions of the rows; row numbers unless given.
     channels : str or sequence of str, optional
@@ -97,8 +107,10 @@ def change_points(
     """
     series = read_series(x, steps, channels)
     kinds = read_kinds(kind)
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha is {alpha}; expected a number between 0 and 1.")
+    alpha = read_number("alpha", alpha, 0, 1)
+    if penalty is not None:
+        penalty = read_number("penalty", penalty, 0)
+    generator = as_generator(rng)
     if sensitivity not in ("calibrated", "annotation"):
         raise InputError(
             f"sensitivity {sensitivity!r} is not known. {nearest(str(sensitivity), ('calibrated', 'annotation'))}"
@@ -109,17 +121,24 @@ def change_points(
         raise InputError(
             "penalty belongs to a search of ruptures; give method='pelt' (or another) with it, or leave it out."
         )
+    known = known_steps(known_events)
+    tamed, factors = tame(series)
     if method != "auto":
-        found, notes, spikes = _named(series, method, penalty)
+        found, notes, spikes = _named(tamed, method, penalty)
     elif sensitivity == "annotation":
-        found, notes, spikes = _annotated(series)
+        found, notes, spikes = _annotated(tamed)
     else:
-        generator = np.random.default_rng(0 if rng is None else rng)
-        found, notes, spikes = _calibrated(
-            series, kinds, alpha, Settings() if onset_guard else Settings(onset=1.0), generator
+        settings = Settings() if onset_guard else Settings(onset=1.0)
+        found, notes, spikes = _calibrated(tamed, kinds, alpha, settings, generator)
+    stretches = segments(tamed, found)
+    if np.any(factors != 1):
+        unit = dict(zip(series.names, factors.tolist(), strict=True))
+        found = [f if f.kind == "variance" else replace(f, size=f.size * unit[f.channel]) for f in found]
+        stretches = tuple(
+            replace(s, level=s.level * unit[s.channel], slope=s.slope * unit[s.channel], sd=s.sd * unit[s.channel])
+            for s in stretches
         )
     events = merge(found)
-    known = known_steps(known_events)
     provenance = make_provenance(
         "change_points",
         {
@@ -143,15 +162,15 @@ def change_points(
         steps=series.steps[rows],
         rows=rows,
         intervals=intervals.astype(series.steps.dtype) if intervals.size else np.empty((0, 2), series.steps.dtype),
-        p_values=np.array([min(c.p_value for c in e) for e in events], dtype=float),
+        p_values=np.array([max(min(c.p_value for c in e), _LEAST_P) for e in events], dtype=float),
         channels=tuple(tuple(dict.fromkeys(c.channel for c in e)) for e in events),
         kind=tuple(e[0].kind for e in events),
         sizes=np.array([e[0].size for e in events], dtype=float),
         explained=tuple(
-            explanation(interval, float(series.steps[row]), known, stride)
-            for interval, row in zip(intervals, rows, strict=True)
+            explanation(interval, float(series.steps[row]), known, stride) or resumed_at(series, event)
+            for interval, row, event in zip(intervals, rows, events, strict=True)
         ),
-        segments=segments(series, found),
+        segments=stretches,
         not_tested=tuple(notes),
         spikes=spikes,
         data_steps=series.steps,
@@ -167,23 +186,24 @@ def _calibrated(
     series: Series, kinds: tuple[str, ...], alpha: float, settings: Settings, rng: np.random.Generator
 ) -> tuple[list[Found], list[str], dict[str, NDArray[Any]]]:
     """Every channel alone, then the channels together on what is left."""
-    series = _smeared(_centred(series))
+    series, notes = prepare(series)
     total = sum(_SHARES[k] for k in kinds)
     shares = {k: _SHARES[k] / total for k in kinds}
     n_channels = len(series.names)
     pooled = n_channels > 1 and "level" in kinds
     own_alpha = alpha * (0.75 if pooled else 1.0) / n_channels
     found: list[Found] = []
-    notes: list[str] = []
     spikes: dict[str, NDArray[Any]] = {}
     scans: dict[int, ChannelScan] = {}
+    forward = bool(np.all(series.steps[1:] > series.steps[:-1]))  # not so where a resumed run counts anew
     for c, name in enumerate(series.names):
         own = series.own_rows(c)
         if own.shape[0] < _MIN_ROWS:
             notes.append(f"{name}: not enough history ({own.shape[0]} finite rows, {_MIN_ROWS} are needed).")
             continue
         y = series.values[own, c]
-        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings, steps=series.steps[own], rng=rng)
+        steps = series.steps[own] if forward else own
+        scan = scan_channel(y, alpha=own_alpha, shares=shares, settings=settings, steps=steps, rng=rng)
         scans[c] = scan
         spikes[name] = series.steps[own[scan.spikes]]
         notes.append(
@@ -194,34 +214,6 @@ def _calibrated(
     if pooled and len(scans) > 1:
         found.extend(_together(series, scans, found, 0.25 * alpha, settings))
     return found, notes, spikes
-
-
-def _centred(series: Series) -> Series:
-    """Channels less their medians: a constant becomes exactly 0, and no rounding of its mean passes for noise."""
-    values = series.values.copy()
-    for c in range(values.shape[1]):
-        own = series.own_rows(c)
-        if own.size:
-            values[own, c] -= np.median(values[own, c])
-    return replace(series, values=values)
-
-
-def _smeared(series: Series) -> Series:
-    """Coarse channels plus uniform noise as wide as their resolution (always the same draw).
-
-    Medians and MADs of a few distinct values jump between them: of 0/1 series with a share of 0.3 and of normal noise
-    rounded to 2 sd, nine in ten got a change point at n = 1,000 without this.
-    """
-    values = series.values.copy()
-    for c in range(values.shape[1]):
-        own = series.own_rows(c)
-        y = values[own, c]
-        distinct = np.unique(y)
-        if not 2 <= distinct.size <= _COARSE * y.size or np.mean(y[1:] != y[:-1]) < _RESTLESS:
-            continue
-        width = float(np.median(np.diff(distinct)))
-        values[own, c] = y + width * np.random.default_rng(0).uniform(-0.5, 0.5, y.size)
-    return replace(series, values=values)
 
 
 def _together(

@@ -14,7 +14,7 @@ from trajscope.detect.changepoints.inputs import Series
 from trajscope.detect.changepoints.result import Segment
 from trajscope.detect.changepoints.single import Change
 
-__all__ = ["Found", "explanation", "merge", "on_input_rows", "segments", "step_interval"]
+__all__ = ["Found", "explanation", "merge", "on_input_rows", "resumed_at", "segments", "step_interval"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,16 @@ def explanation(
     """Note of the nearest known event in the interval, one stride of grace on both sides; None where there is none."""
     inside = [(abs(s - step), note) for s, note in known if interval[0] - stride <= s <= interval[1] + stride]
     return min(inside)[1] if inside else None
+
+
+def resumed_at(series: Series, event: Sequence[Found]) -> str | None:
+    """The resume at which a change lies, one row of grace on both sides; None where there is none."""
+    lead = event[0]
+    at = [row for row in series.resumed if lead.low - 1 <= row <= lead.high]
+    if not at:
+        return None
+    row = min(at, key=lambda r: abs(r - lead.row))
+    return f"resume at step {series.steps[row]:g}"
 
 
 def segments(series: Series, found: Sequence[Found]) -> tuple[Segment, ...]:

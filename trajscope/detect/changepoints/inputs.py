@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trajscope.errors import InputError, nearest
 
-__all__ = ["KINDS", "Series", "known_steps", "read_kinds", "read_series"]
+__all__ = ["KINDS", "Series", "known_steps", "read_kinds", "read_number", "read_series"]
 
 Floats = NDArray[np.float64]
 KINDS = ("level", "slope", "variance")
@@ -25,6 +25,8 @@ class Series:
     values: Floats
     steps: NDArray[Any]
     names: tuple[str, ...]
+    resumed: tuple[int, ...] = ()
+    """First rows of the later segments of a trajectory."""
 
     def own_rows(self, channel: int) -> NDArray[np.int64]:
         """Rows at which a finite value of the channel was logged."""
@@ -57,6 +59,8 @@ def read_series(x: Any, steps: Any, channels: Sequence[str] | str | None) -> Ser
         raw = x
     if hasattr(x, "channels") and hasattr(x.channels, "keys"):
         raise InputError("x is a run, whose channels have steps of their own; pass align(run) or one of run.channels.")
+    if np.ma.isMaskedArray(raw):
+        raw = np.ma.filled(np.ma.asarray(raw, dtype=np.float64), np.nan)
     if np.iscomplexobj(raw):
         raise InputError("x is complex; expected real numbers, (n_steps,) or (n_steps, n_channels).")
     try:
@@ -100,7 +104,30 @@ def read_series(x: Any, steps: Any, channels: Sequence[str] | str | None) -> Ser
                 raise InputError(f"no channel {name!r}. {nearest(name, names)}")
         values = values[:, [names.index(v) for v in wanted]]
         names = tuple(wanted)
-    return Series(values, position, names)
+    return Series(values, position, names, _boundaries(x, n))
+
+
+def _boundaries(x: Any, n: int) -> tuple[int, ...]:
+    """Rows at which the segment of a trajectory changes: where a run was resumed."""
+    segment = np.asarray(getattr(x, "segment", ()))
+    if segment.shape != (n,):
+        return ()
+    return tuple((np.flatnonzero(segment[1:] != segment[:-1]) + 1).tolist())
+
+
+def read_number(name: str, value: Any, low: float, high: float = math.inf) -> float:
+    """A number strictly between two bounds.
+
+    Raises
+    ------
+    InputError
+        If `value` is no number, or out of bounds.
+    """
+    real = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not real or not low < value < high:
+        wanted = f"a number between {low:g} and {high:g}" if math.isfinite(high) else "a positive number"
+        raise InputError(f"{name} is {value!r}; expected {wanted}.")
+    return float(value)
 
 
 def read_kinds(kind: str | Sequence[str]) -> tuple[str, ...]:

@@ -2,10 +2,10 @@
 
 The contrast ``K2`` of `scan` gives up whatever a cubic could explain, and with it most of a kink. On a whole
 segment the question can be put as a contest of equals instead. On the means of at most 128 cells, beside a line,
-two kinds of curve with one shape parameter are fitted: the kink ``(t - s)+`` for all ``s``, and the smooth shapes a
-training curve takes (`smooth_shapes`: parabola, exponentials, power laws and logarithms from the segment's start,
-quarter and half waves, sigmoids, bumps). With ``G`` the fall of the residual sum of squares over the long-run
-variance, a kink is called where
+two kinds of curve with one shape parameter are fitted: the kink ``(t - s)+`` for all ``s``, and what a training
+curve does otherwise: a step, relaxations from anywhere (`locate`; one parameter more, so they pay 4), and
+`smooth_shapes` (parabola, exponentials, power laws and logarithms from the segment's start, quarter and half waves,
+sigmoids, bumps). With ``G`` the fall of the residual sum of squares over the long-run variance, a kink is called where
 
 * ``G(kink)`` is beyond what noise can do (a scan over one scale, `scan.maximum_p_value`),
 * ``G(kink) - max G(smooth)`` exceeds a margin: twice the log likelihood ratio of two models with equally many
@@ -23,7 +23,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from trajscope.detect.changepoints.locate import profile
+from trajscope.detect.changepoints.locate import profile, relaxation, time_constants
 
 __all__ = ["SegmentBreak", "permutation_p_value", "segment_kink", "segment_step", "smooth_shapes"]
 
@@ -111,7 +111,10 @@ def segment_kink(means: Floats, variance: float) -> SegmentBreak | None:
     if gain[cell] <= 0:
         return None
     shapes = smooth_shapes(m)
-    rival = float(np.max((shapes @ means) ** 2))
+    rival = max(float(np.max((shapes @ means) ** 2)), float(np.max(profile(means, "level", edge=2)[0])))
+    if gain[cell] > rival:  # else it has lost already
+        slow = max(float(np.max(relaxation(means, tau)[0])) for tau in time_constants(m // 2))
+        rival = max(rival, slow - 4 * variance)  # it has one parameter more
     sides = max(_bend(means[:cell]), _bend(means[cell:]))
     return SegmentBreak(
         cell, math.sqrt(gain[cell] / variance), (float(gain[cell]) - rival) / variance, math.sqrt(sides / variance)

@@ -61,8 +61,15 @@ class Noise:
 
 
 def noise_floor(y: Floats) -> float:
-    """Least noise that is taken seriously: a thousandth of the channel's spread (a schedule has none)."""
-    return float(1e-3 * np.std(y) + 1e-300)
+    """Least noise that is taken seriously: a thousandth of the channel's spread (a schedule has none).
+
+    The spread is the standard deviation, or 20 times that between the quartiles where a few huge values make it more.
+    """
+    spread = float(np.std(y))
+    low, high = np.partition(y, (y.size // 4, y.size - 1 - y.size // 4))[[y.size // 4, y.size - 1 - y.size // 4]]
+    if high > low:
+        spread = min(spread, 20 * float(high - low) / 1.349)
+    return 1e-3 * spread + 1e-300
 
 
 def _block_scale(residual: Floats, width: int) -> Floats:

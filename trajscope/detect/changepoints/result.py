@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["ChangePoints", "Segment"]
 
 Floats = NDArray[np.float64]
+RESOLUTION = 1e-12
+"""Least p-value that is printed: further out the normal approximation says nothing."""
 _SENTENCE = {"level": "level shift", "slope": "change of slope", "variance": "change of variance"}
 
 
@@ -60,7 +62,8 @@ class ChangePoints(Result):
     intervals : ndarray, (n_changes, 2)
         95 % interval of the location, half-open in steps.
     p_values : ndarray, (n_changes,)
-        Family-wise over the series, scales, kinds and channels; NaN for searches that have none.
+        Family-wise over the series, scales, kinds and channels; NaN for searches that have none. From a normal
+        approximation: below about 1e-12 they order changes and mean no more than "less than that".
     channels : tuple of tuple of str
         Which channels moved at each change, strongest first.
     kind : tuple of str
@@ -148,7 +151,7 @@ class ChangePoints(Result):
         ]
         for i in range(n):
             p = self.p_values[i]
-            sure = f", p = {p:.2g}" if np.isfinite(p) else ""
+            sure = "" if not np.isfinite(p) else f", p = {p:.2g}" if p >= RESOLUTION else f", p < {RESOLUTION:g}"
             where = f" in {', '.join(self.channels[i])}" if many else ""
             why = f"; explained by {self.explained[i]}" if self.explained[i] is not None else ""
             low, high = self.intervals[i]

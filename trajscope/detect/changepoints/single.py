@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import median_filter
 
+from trajscope.detect.changepoints.contest import smooth_lead
 from trajscope.detect.changepoints.kinks import SegmentBreak, permutation_p_value, segment_kink, segment_step
-from trajscope.detect.changepoints.locate import Location, locate
+from trajscope.detect.changepoints.locate import locate, locate_relaxation
 from trajscope.detect.changepoints.noise import Noise, clip_spikes, estimate_noise, innovations, noise_floor
 from trajscope.detect.changepoints.scan import Candidate, Limits, maximum_p_value, n_scales, scan_scales
 
@@ -47,6 +47,11 @@ class Settings:
     step_lead, kink_lead, bent : float
         Margins of `kinks`: twice the log likelihood ratio over the best smooth shape, tilt or curvature of a side
         in sd.
+    contest_rows : int
+        Windows of fewer rows hold too little to tell a step from a smooth transition.
+    relaxes, smooth_lead : float
+        Margins of `contest` in twice the log likelihood: from which a level relaxes instead of stepping, and from
+        which a smooth curve takes the place of any change.
     passes : int
         Most passes over the scales.
     lenient_passes, lenient_alpha, lenient_confirm, lenient_half
@@ -71,8 +76,12 @@ class Settings:
     least_segment: int = 16
     exact_below: int = 64
     step_lead: float = 4.0
-    kink_lead: float = 1.0
-    bent: float = 3.0
+    kink_lead: float = 1.25
+    bent: float = 2.5
+    contest_rows: int = 48
+    relaxes: float = 8.0
+    smooth_lead: float = 3.0
+    smooth_lead_slow: float = 0.0
     passes: int = 6
     lenient_passes: int = 2
     lenient_rows: int = 100_000
@@ -96,6 +105,8 @@ class Change:
     size: float
     z: float
     half: int
+    tau: float = 0.0
+    """Time constant, in rows, of a level that relaxes; 0 where it steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,21 +139,42 @@ def subtract_changes(y: Floats, changes: list[Change]) -> Floats:
         elif change.kind == "slope":
             bends[change.row] += change.size
     slope = np.concatenate([[0.0], np.cumsum(bends[:-1])[:-1]])
-    return np.asarray(y - np.cumsum(steps[:-1]) - np.cumsum(slope))
+    return np.asarray(_sharpened(y, changes) - np.cumsum(steps[:-1]) - np.cumsum(slope))
 
 
-def _accept(y: Floats, found: Candidate, p_value: float, noise: Noise, kind: str) -> Change:
-    """Locate a candidate; a candidate of the mean becomes the kind (step or kink) that leaves the smaller residual."""
+def _sharpened(y: Floats, changes: list[Change]) -> Floats:
+    """The series with each located relaxation done at once."""
+    relaxing = [c for c in changes if c.tau > 0]
+    if relaxing:
+        y = y.copy()
+    for change in relaxing:
+        y[change.row :] += change.size * np.exp(-np.arange(y.shape[0] - change.row) / change.tau)
+    return y
+
+
+def _accept(y: Floats, found: Candidate, p_value: float, noise: Noise, kind: str, settings: Settings) -> Change | None:
+    """Locate a candidate and name it: a step, a relaxation or a kink, whichever leaves the smallest residual.
+
+    None where a smooth curve leaves a smaller one than each of these (`contest`).
+    """
     start, stop = found.row - found.left, min(found.row + found.right, y.shape[0])
     variance = float(np.mean(np.square(noise.sd[start:stop]))) * noise.inflation
     reach = max(min(found.left, found.right) // 2, 2)
-    places: dict[str, Location] = {
-        k: locate(y, start, stop, k, variance, found.row, reach)
-        for k in (("level", "slope") if kind != "variance" else ("variance",))
-    }
-    best = max(places, key=lambda k: places[k].gain)
-    at = places[best]
-    return Change(at.row, at.low, at.high, best, p_value, at.size, found.z, found.half)
+    if kind == "variance":
+        at = locate(y, start, stop, kind, variance, found.row, reach)
+        return Change(at.row, at.low, at.high, kind, p_value, at.size, found.z, found.half)
+    step = locate(y, start, stop, "level", variance, found.row, reach)
+    kink = locate(y, start, stop, "slope", variance, found.row, reach)
+    best, tau = ("level", 0.0) if step.gain >= kink.gain else ("slope", 0.0)
+    at = step if best == "level" else kink
+    if stop - start >= settings.contest_rows:
+        slow, slow_tau = locate_relaxation(y, start, stop, variance, found.row + reach)
+        if slow.gain > at.gain + settings.relaxes * variance:
+            best, tau, at = "level", slow_tau, slow
+        lead = smooth_lead(y[start:stop], at.gain, variance)
+        if lead > (settings.smooth_lead if best == "level" and not tau else settings.smooth_lead_slow):
+            return None
+    return Change(at.row, at.low, at.high, best, p_value, at.size, found.z, found.half, tau)
 
 
 def limits_for(shares: Mapping[str, float], alpha: float, n: int, settings: Settings) -> dict[str, Limits]:
@@ -175,8 +207,10 @@ def _one_pass(
             if any(c.row - c.left < r < c.row + c.right for r in rows):
                 continue
             kind = "variance" if "variance" in shares else c.kind
-            change = _accept(y, c, min(1.0, c.p_value * count / shares[kind]), noise, kind)
-            if change.kind != kind:  # what moved this contrast is of the other kind, which has a contrast of its own
+            change = _accept(y, c, min(1.0, c.p_value * count / shares[kind]), noise, kind, settings)
+            if change is None:
+                continue
+            if change.kind != kind and not change.tau:  # the other kind has a contrast of its own
                 continue
             rows.append(change.row)
             new.append(change)
@@ -192,10 +226,15 @@ def _segment_breaks(
     settings: Settings,
     rng: np.random.Generator,
 ) -> list[Change]:
-    """Steps and kinks of whole segments (`kinks`): at most one a segment and call."""
+    """Steps and kinks of whole segments (`kinks`): at most one a segment and call.
+
+    A segment ends where the interval of the next change begins: rows that may lie behind the change bend its end.
+    """
     new = []
-    edges = [0, *sorted(c.row for c in known), y.shape[0]]
-    for start, stop in pairwise(edges):
+    ordered = sorted(known, key=lambda c: c.row)
+    edges = [0, *[c.row for c in ordered], y.shape[0]]
+    stops = [*[c.low for c in ordered], y.shape[0]]
+    for start, stop in zip([0, *[max(c.row, min(c.high, c.row + c.half)) for c in ordered]], stops, strict=True):
         length = stop - start
         if length < settings.least_segment:
             continue
@@ -363,10 +402,11 @@ def _search(
     uneven: list[Change] = []  # breaks of the rows that the steps explain: cut and subtracted, never reported
     for _ in range(settings.passes):
         known = sorted([*changes, *uneven], key=lambda c: c.row)
-        new = [] if nothing else _one_pass(y, noise, known, shares, settings, alpha)
+        sharp = _sharpened(y, known)
+        new = [] if nothing else _one_pass(sharp, noise, known, shares, settings, alpha)
         nothing = False
         if not new:
-            new = _segment_breaks(y, noise, known, shares, alpha, settings, rng)
+            new = _segment_breaks(sharp, noise, known, shares, alpha, settings, rng)
         if not new:
             break
         for change in new:
