@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajscope._core.surrogates import as_generator
-from trajscope.detect.indicators.detrend import CAUSAL, METHODS, baseline
+from trajscope.detect.indicators.detrend import CAUSAL, METHODS, residuals
 from trajscope.detect.indicators.given import given_scores
 from trajscope.detect.indicators.inputs import SCALES, Channel, Links, Source, as_source, links, put_on_scale
 from trajscope.detect.indicators.joint import JOINT, joint
 from trajscope.detect.indicators.result import ALL, ChannelNote, EarlyWarning
-from trajscope.detect.indicators.univariate import WEIGHTED, WINDOWED, Windows, compute, knows
+from trajscope.detect.indicators.univariate import WEIGHTED, WINDOWED, compute, knows, windows_of
 from trajscope.errors import InputError, nearest
 from trajscope.result import make_provenance
 
 if TYPE_CHECKING:
     pass
 
-__all__ = ["DEFAULT", "early_warning", "residuals", "windows_of"]
+__all__ = ["DEFAULT", "early_warning"]
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +145,7 @@ def early_warning(
     single = len(source.channels) == 1
     passed = given_scores(source, x, state, scores)
     own, together = _names(indicators, single, passed)
-    seed = as_generator(rng)
+    as_generator(rng)  # refuses what is no seed
     n = source.steps.size
     columns: dict[tuple[str, str], Floats] = {}
     notes: list[ChannelNote] = []
@@ -183,7 +182,7 @@ def early_warning(
         series={c.name: (c.rows, values, z) for c, values, z, _ in kept},
         options={"min_count": min_count, "bias": bias, "low_frequency": low_frequency},
         links={c.name: chain for c, _, _, chain in kept},
-        rng=seed,
+        rng=rng,
         provenance=make_provenance(
             "early_warning",
             {
@@ -257,38 +256,6 @@ def _span(span: float | None, window: int, method: str, n: int) -> float:
     return float(_SPAN * window if span is None else span)
 
 
-def residuals(x: Floats, method: str, span: float, bounds: Sequence[int]) -> Floats:
-    """Series less their baselines, stretch by stretch; shape (m, n_steps)."""
-    if method == "none":
-        return x
-    ends = [*bounds, x.shape[1]]
-    out = np.full_like(x, np.nan)
-    for start, stop in pairwise(ends):
-        if stop > start:
-            part = x[:, start:stop]
-            out[:, start:stop] = part - baseline(part, method, span)
-    return out
-
-
-def windows_of(
-    z: Floats, x: Floats, chain: Links, window: int, min_count: int | None, every: int, bias: bool, low_frequency: float
-) -> Windows:
-    """The windows of series that miss the same cells and hang together in the same way."""
-    whole = _whole(z[:1], chain, window, min_count)
-    rows = np.flatnonzero(whole & ((chain.age(z.shape[1]) - window) % every == 0))
-    return Windows(z, x, window, whole, rows, chain.linked, chain.bounds, bias, low_frequency)
-
-
-def _whole(z: Floats, chain: Links, window: int, min_count: int | None) -> NDArray[np.bool_]:
-    """Rows whose window lies in one stretch and holds enough cells."""
-    from trajscope._core.rolling_moments import window_counts
-
-    count = window_counts(~np.isnan(z), window)[0]
-    enough = max(3, window // 2) if min_count is None else min_count
-    out: NDArray[np.bool_] = (chain.age(z.shape[1]) >= window) & (count >= enough)
-    return out
-
-
 def _together(
     source: Source,
     kept: list[tuple[Channel, Floats, Floats, Links]],
@@ -308,7 +275,7 @@ def _together(
     z = np.stack([zs[np.searchsorted(c.rows, rows)] for c, _, zs, _ in kept], axis=1)
     whole = np.ones(rows.size, dtype=bool)
     for k in range(z.shape[1]):
-        whole &= _whole(np.ascontiguousarray(z[None, :, k]), chain, window, min_count)
+        whole &= chain.whole(np.ascontiguousarray(z[:, k]), window, min_count)
     at = np.flatnonzero(whole)
     at = at[(chain.age(rows.size)[at] - window) % every == 0]
     out = {}

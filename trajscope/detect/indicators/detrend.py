@@ -18,12 +18,15 @@ lend no weight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
 from trajscope._core.rolling_moments import trailing_line
 
-__all__ = ["CAUSAL", "METHODS", "baseline"]
+__all__ = ["CAUSAL", "METHODS", "baseline", "residuals"]
 
 Floats = NDArray[np.float64]
 
@@ -66,6 +69,19 @@ def baseline(x: Floats, method: str, span: float) -> Floats:
     if method == "gaussian":
         return _gaussian(x, span)
     return _lowess(x, span)
+
+
+def residuals(x: Floats, method: str, span: float, bounds: Sequence[int]) -> Floats:
+    """Series less their baselines, stretch by stretch; shape (m, n_steps)."""
+    if method == "none":
+        return x
+    ends = [*bounds, x.shape[1]]
+    out = np.full_like(x, np.nan)
+    for start, stop in pairwise(ends):
+        if stop > start:
+            part = x[:, start:stop]
+            out[:, start:stop] = part - baseline(part, method, span)
+    return out
 
 
 def _ewma(x: Floats, span: float) -> Floats:

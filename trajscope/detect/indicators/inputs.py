@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope._core.rolling import expanding_median
+from trajscope._core.rolling_moments import window_counts
 from trajscope.detect._scale import ASINH_ROLES, LOG_ROLES, stride_of
 from trajscope.errors import InputError, nearest
 
@@ -99,6 +100,13 @@ class Links:
         rows = np.arange(n)
         starts = np.array(self.bounds or (0,))
         return np.asarray(rows - starts[np.searchsorted(starts, rows, side="right") - 1] + 1, dtype=np.intp)
+
+    def whole(self, z: Floats, window: int, min_count: int | None) -> NDArray[np.bool_]:
+        """Rows whose window lies in one stretch and holds enough cells: half of it by default."""
+        count = window_counts(~np.isnan(z[None]), window)[0]
+        enough = max(3, window // 2) if min_count is None else min_count
+        out: NDArray[np.bool_] = (self.age(z.size) >= window) & (count >= enough)
+        return out
 
 
 def links(steps: NDArray[Any], segment: NDArray[Any]) -> Links:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trajscope._core.surrogates import as_generator, fill_gaps
+from trajscope.detect.indicators.detrend import residuals
 from trajscope.detect.indicators.inputs import Links
-from trajscope.detect.indicators.trend import KINDS, Trend, kendall, noise_like, slow_course
-from trajscope.detect.indicators.univariate import compute, knows
+from trajscope.detect.indicators.trend import KINDS, Trend, kendall, kendall_all, noise_like, slow_course
+from trajscope.detect.indicators.univariate import compute, knows, windows_of
 from trajscope.errors import InputError, NotEnoughData, nearest
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -91,7 +93,7 @@ class EarlyWarning(Result):
     series: Mapping[str, tuple[NDArray[np.intp], Floats, Floats]] = field(repr=False)
     options: Mapping[str, Any] = field(repr=False)
     links: Mapping[str, Links] = field(repr=False)
-    rng: np.random.Generator = field(repr=False)
+    rng: int | np.random.Generator | None = field(repr=False, default=None)
 
     @property
     def single(self) -> bool:
@@ -294,8 +296,6 @@ class EarlyWarning(Result):
         points: int,
         rng: np.random.Generator,
     ) -> dict[str, dict[str, float]]:
-        from trajscope.detect.indicators.api import residuals, windows_of
-
         own_rows, x, _ = self.series[channel]
         chain = self.links[channel]
         steps = self.steps[own_rows].astype(np.float64)
@@ -321,10 +321,8 @@ class EarlyWarning(Result):
         part = x[:stop]
         gone = np.isnan(part)
         bounds = [b for b in chain.bounds if b < stop]
-        course = np.concatenate(
-            [slow_course(fill_gaps(part[a:b])) if b - a > 40 else fill_gaps_short(part[a:b])
-             for a, b in zip(bounds, [*bounds[1:], stop], strict=True)]
-        )  # fmt: skip
+        parts = [slow_course(fill_gaps(part[a:b])) for a, b in pairwise([*bounds, stop])]
+        course = np.concatenate(parts)
         noise = np.where(gone, np.nan, part - course)
         for kind in kinds:
             made = course + noise_like(noise, kind, n, rng)
@@ -344,20 +342,6 @@ class EarlyWarning(Result):
         for row in out.values():
             row["p"] = float(np.max([row[f"p_{kind}"] for kind in kinds]))
         return out
-
-
-def fill_gaps_short(x: Floats) -> Floats:
-    """Course of a stretch too short for a fit: its mean."""
-    return np.full(x.size, np.nanmean(x) if not np.isnan(x).all() else 0.0)
-
-
-def kendall_all(values: Floats) -> float:
-    """Kendall's tau-b of all values with their order."""
-    if values.size < 3:
-        return math.nan
-    from scipy.stats import kendalltau
-
-    return float(kendalltau(np.arange(values.size), values).statistic)
 
 
 def _last(values: Floats) -> float:

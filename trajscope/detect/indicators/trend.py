@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from trajscope._core.surrogates import fill_gaps, iaaft
 from trajscope.result import Result
 
-__all__ = ["KINDS", "Trend", "kendall", "noise_like", "slow_course"]
+__all__ = ["KINDS", "Trend", "kendall", "kendall_all", "noise_like", "slow_course"]
 
 Floats = NDArray[np.float64]
 
@@ -121,15 +121,31 @@ def kendall(y: Floats) -> Floats:
     return tau
 
 
+def kendall_all(values: Floats) -> float:
+    """Kendall's tau-b of all values with their order."""
+    if values.size < 3:
+        return math.nan
+    from scipy.stats import kendalltau
+
+    return float(kendalltau(np.arange(values.size), values).statistic)
+
+
 _POWERS = (3, 4)
 """Powers of time and of log time in the slow course: exponentials, cosines and power laws to 0.1 % of their range."""
+
+
+_LEAST = 40
+"""Rows a stretch must have for so many regressors."""
 
 
 def slow_course(y: Floats) -> Floats:
     r"""Least squares of a complete series, shape (n,), on 1, t, t^2, t^3 and log(1 + t) to its fourth power.
 
-    Eight numbers that follow power laws, exponential decays, warm-ups and cosines, *t* in rows.
+    Eight numbers that follow power laws, exponential decays, warm-ups and cosines, *t* in rows; the mean where there
+    are fewer than forty.
     """
+    if y.size < _LEAST:
+        return np.full(y.size, y.mean())
     t = np.arange(y.size, dtype=np.float64)
     u, v = t / max(1.0, t[-1]), np.log1p(t) / math.log1p(max(1.0, t[-1]))
     terms = [np.ones_like(u), *(u**k for k in range(1, _POWERS[0] + 1)), *(v**k for k in range(1, _POWERS[1] + 1))]

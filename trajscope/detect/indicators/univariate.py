@@ -52,10 +52,11 @@ from trajscope._core.rolling_moments import (
     pairs,
 )
 from trajscope.detect.indicators.entropy import permutation_entropy, sample_entropy
+from trajscope.detect.indicators.inputs import Links
 from trajscope.detect.indicators.slowing import N_LAGS, mean_shift, slowing_score
 from trajscope.detect.indicators.spectrum import welch_max
 
-__all__ = ["WEIGHTED", "WINDOWED", "Windows", "compute", "dominant_root", "is_lag", "knows"]
+__all__ = ["WEIGHTED", "WINDOWED", "Windows", "compute", "dominant_root", "is_lag", "knows", "windows_of"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -187,6 +188,15 @@ class Windows:
         """Autocorrelation at a lag."""
         found: Floats = self._once(("rho", lag, weighted), lambda: self.pairs(lag, weighted).correlation())
         return found
+
+
+def windows_of(
+    z: Floats, x: Floats, chain: Links, window: int, min_count: int | None, every: int, bias: bool, low_frequency: float
+) -> Windows:
+    """The windows of series that miss the same cells and hang together in the same way."""
+    whole = chain.whole(z[0], window, min_count)
+    rows = np.flatnonzero(whole & ((chain.age(z.shape[1]) - window) % every == 0))
+    return Windows(z, x, window, whole, rows, chain.linked, chain.bounds, bias, low_frequency)
 
 
 def dominant_root(rho1: Floats, rho2: Floats) -> tuple[Floats, Floats]:
