@@ -179,6 +179,15 @@ def test_first_crossing_is_stamped_when_it_is_confirmed() -> None:
     assert "Stayed inside" in calm.summary()
 
 
+def test_a_run_that_ends_in_the_warmup_says_so() -> None:
+    ours = InstabilityManifold("all", alpha=0.1).fit(healthy(7))
+    found = ours.first_crossing(departing(8)[: ours.warmup_ + 2])
+    assert found.status == "cannot tell"
+    assert found.summary() == f"Cannot tell: no 3 rows in a row were seen after the warm-up of {ours.warmup_} rows."
+    with pytest.raises(NotEnoughData, match="no healthy run has 3 rows in a row after the warm-up of 118"):
+        InstabilityManifold("all", warmup=118).fit(healthy(7))
+
+
 def test_one_spike_is_no_crossing() -> None:
     ours = InstabilityManifold("all", alpha=0.1).fit(healthy(7))
     run = healthy(29, 1)[0]

@@ -34,7 +34,7 @@ class Crossing(Result):
         Step of the row that confirmed it; None where the run did not leave, or where nothing is certifiable.
     distance : float
         Signed distance there; where it did not leave, the largest of the run.
-    status : {"crossed", "inside", "not certifiable"}
+    status : {"crossed", "inside", "not certifiable", "cannot tell"}
     candidate : float or None
         Step of the first confirmed row beyond the boundary, certifiable or not.
     reason : str
@@ -58,7 +58,7 @@ class Crossing(Result):
             return f"Left the stable set at step {self.step:g}, {self.distance:.2f} sd outside."
         if self.status == "inside":
             return f"Stayed inside the stable set; nearest to its boundary: {-self.distance:.2f} sd."
-        return f"Not certifiable: {self.reason}"
+        return f"{self.status.capitalize()}: {self.reason}"
 
 
 @dataclass(frozen=True, eq=False)

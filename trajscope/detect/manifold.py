@@ -258,6 +258,11 @@ class InstabilityManifold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
             finite = radius[np.isfinite(radius)]
             largest = max(largest, float(finite.max(initial=0.0)))
         self.maxima_ = np.asarray(maxima)
+        if not (self.maxima_ > -np.inf).any():
+            raise NotEnoughData(
+                f"no healthy run has {self.persistence} rows in a row after the warm-up of {self.warmup_}; longer runs"
+                " or a smaller warmup or persistence are needed."
+            )
         self.threshold_ = conformal_threshold(self.maxima_, self.alpha)
         self.certified_ = bool(np.isfinite(self.threshold_))
         finite = self.maxima_[np.isfinite(self.maxima_)]
@@ -429,7 +434,10 @@ class InstabilityManifold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         first = int(outside[0]) if outside.size else None
         candidate = None if first is None else float(run.steps[first])
         known = distance[~np.isnan(distance)]
-        at = float(known.max(initial=-np.inf)) if first is None else float(distance[first])
+        if not known.size:
+            reason = f"no {self.persistence} rows in a row were seen after the warm-up of {self.warmup_} rows."
+            return Crossing(None, float("nan"), "cannot tell", None, reason)
+        at = float(known.max()) if first is None else float(distance[first])
         if self.certified_:
             return Crossing(candidate, at, "inside" if first is None else "crossed", candidate)
         n = self.maxima_.size

@@ -209,8 +209,10 @@ def draw_phase(ax: Axes, data: ManifoldData) -> Axes:
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.text(top, -0.02 * top, "along the excursions \N{RIGHTWARDS ARROW}", fontsize=6, ha="right", va="top")
     ax.text(0.02 * top, top, "across \N{UPWARDS ARROW}", fontsize=6, ha="left", va="top")
+    handles, names = ax.get_legend_handles_labels()
+    order = sorted(range(len(names)), key=lambda i: ("healthy run", "unstable run", "first crossing").index(names[i]))
     ax.legend(
-        loc="upper left", bbox_to_anchor=(0.0, -0.08), ncols=3, frameon=False, markerscale=2, handlelength=1.2,
+        [handles[i] for i in order], [names[i] for i in order], loc="upper left", bbox_to_anchor=(0.0, -0.08), ncols=3, frameon=False, markerscale=2, handlelength=1.2,
         columnspacing=1.0, borderaxespad=0.0,
     )  # fmt: skip
     return ax

@@ -126,7 +126,8 @@ def study(
         records.extend({"method": method, "trained": trained, **r} for r in found)
         n = manifold.maxima_.size
         head = {"domain": domain, "trained": trained, "method": method, "level": manifold.alpha, "n_calibration": n}
-        table.append({**head, "boundary": manifold.threshold_, **tally(found)})
+        size = {"level_upper": manifold.upper_rate_, "boundary": manifold.threshold_}
+        table.append({**head, **size, **tally(found)})
 
     fitted: dict[str, InstabilityManifold] = {}
     on_calibration: dict[str, dict[str, tuple[float, float]]] = {}
@@ -270,19 +271,23 @@ def _claim(main: pd.DataFrame, similar: pd.DataFrame, alpha: float) -> str:
             f" its onset; median lead {r['median_lead_rows']:.0f} rows, {r['median_delay_rows']:.0f} rows after the"
             " injection (confirming takes 2)."
         )
+    rivals = main[(main["method"] != MANIFOLD) & (main["trained"] == OWN)].to_dict("records")
+    said = "; ".join(f"{r['domain']}, {r['method']}: {r['share']:.0%}, {r['false_rate']:.1%} false" for r in rivals)
+    parts.append(f"Rivals at the same rate: {said}.")
     for trained, words in ((CARRIED, "boundary carried over"), (OWN_RATE, "rate fixed on its own healthy runs")):
-        rows = main[(main["method"] == MANIFOLD) & (main["trained"] == trained)]
-        if len(rows):
-            said = "; ".join(
-                f"{r['domain']} {r['share']:.0%} found, {r['false_rate']:.0%} false" for r in rows.to_dict("records")
-            )
+        rows = main[(main["method"] == MANIFOLD) & (main["trained"] == trained)].to_dict("records")
+        if rows:
+            said = "; ".join(f"{r['domain']} {r['share']:.0%} found, {r['false_rate']:.1%} false" for r in rows)
             parts.append(f"Left out of the fit, {words}: {said}.")
     for r in similar.to_dict("records"):
-        above = r["healthy_p"] <= 0.05 and r["random_p"] <= 0.05
+        above = [name for name, p in (("random", r["random_p"]), ("healthy-window", r["healthy_p"])) if p <= 0.05]
+        words = f"more alike than {' and '.join(above)} subspaces" if above else "not more alike than either null"
+        if above == ["random"]:
+            words += ", not than healthy-window ones"
         parts.append(
             f"Collapse subspaces of {r['a']} and {r['b']}: mean squared cosine {r['similarity']:.2f}, random"
             f" {r['random_mean']:.2f} (p = {r['random_p']:.3g}), healthy windows {r['healthy_mean']:.2f}"
-            f" (p = {r['healthy_p']:.3g}): {'more alike than both nulls' if above else 'not shown to be more alike'}."
+            f" (p = {r['healthy_p']:.3g}): {words}."
         )
     parts.append(
         "Outside the stable set means unlike healthy runs of the same condition; runs that were perturbed and did not"
