@@ -190,3 +190,49 @@ def test_loss_ratio_and_bad_arguments():
         momentum_cosine([1.0], 1.0, [1.0], 1.0)
     with pytest.raises(InputError, match="do not match"):
         polarised_cosine([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_a_band_wider_than_a_cosine_is_judged_on_the_mean_of_rows():
+    """Six robust sd of single rows at 0.3 reach beyond -1 and 1: nothing could ever leave that band."""
+    rng = np.random.default_rng(0)
+    quiet = np.clip(0.1 + rng.normal(0, 0.3, 800), -1, 1)
+    lost = quiet.copy()
+    lost[500:] = np.clip(-0.6 + rng.normal(0, 0.2, 300), -1, 1)
+    raw = x_grad({"grad_cos": lost}, smooth=1)
+    assert (raw.drop, raw.rise, raw.smoothed) == (None, None, 1)
+    auto = x_grad({"grad_cos": lost})
+    assert auto.smoothed == 20
+    assert 500 <= auto.drop < 530
+    np.testing.assert_array_equal(auto.values, lost)
+    assert "mean of 20 rows" in auto.summary()
+    assert x_grad({"grad_cos": quiet}).drop is None
+    with pytest.raises(InputError, match="smooth 0"):
+        x_grad({"grad_cos": quiet}, smooth=0)
+
+
+def test_smoothed_departures_are_causal():
+    rng = np.random.default_rng(1)
+    c = np.clip(0.1 + rng.normal(0, 0.3, 800), -1, 1)
+    c[500:560] = -0.9
+    c[700:] = 1.0
+    whole = x_grad({"grad_cos": c}).drop
+    # later rows change neither the date nor, the run being as long, the baseline
+    tail = c.copy()
+    tail[int(whole) + 1 :] = rng.uniform(-1, 1, 800 - int(whole) - 1)
+    assert x_grad({"grad_cos": tail}).drop == whole
+
+
+def test_rounding_of_the_inputs_leaves_what_the_docstring_says():
+    g = gradients(400, 60, 0.3)
+    m, u, truth = np.zeros(60), [], []
+    for row in g:
+        truth.append(cosine(m, row) if m.any() else np.nan)
+        m = 0.9 * m + row
+        u.append(0.05 * np.linalg.norm(m))
+    norms = np.linalg.norm(g, axis=1)
+    single = [np.asarray(v, dtype=np.float32) for v in (u, norms)]
+    error = np.nanmedian(np.abs(momentum_cosine(single[0], 0.05, single[1], 0.9) - truth))
+    assert 1e-9 < error < 1e-5
+    digits = [np.array([float(f"{x:.4g}") for x in v]) for v in (u, norms)]
+    coarse = np.nanmedian(np.abs(momentum_cosine(digits[0], 0.05, digits[1], 0.9) - truth))
+    assert 1e-5 < coarse < 1e-2

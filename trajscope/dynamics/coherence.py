@@ -28,7 +28,13 @@ In order of priority, with :math:`n = |g|`, :math:`u = |\Delta\theta|`, learning
 6. ``unavailable``: coherence cannot be had from gradient norms alone.
 
 Sources measure different things and never share an axis. Coherence is judged two-sided against the run's own
-baseline: a rise can precede a spike as well (arXiv 2506.04805).
+baseline: a rise can precede a spike as well (arXiv 2506.04805). The cosine of two noisy gradients scatters by 0.2 to
+0.35 from row to row, and a band of six robust sd of that is wider than a cosine can be: no change, however large, would
+leave it. There the trailing mean of ``window`` rows is judged instead, and `Coherence.smoothed` says so.
+
+Rounding: the identities are differences of squares. An input that is known to a share *r* leaves an error of about
+:math:`r (m_t^2 + b^2 m_{t-1}^2 + n_t^2) / (2 b\, m_{t-1} n_t)` in (3), which float32 keeps near 1e-6 and four printed
+digits near 1e-3 where buffer and gradient are of one size; it grows with their ratio.
 
 Source of the definitions: trajscope's own; the paper that names x_grad (arXiv 2601.13160) gives no formula.
 """
@@ -44,7 +50,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
 
-from trajscope._core.rolling import MAD_TO_SD
+from trajscope.dynamics._departures import departures
 from trajscope.errors import InputError
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -212,11 +218,13 @@ class Coherence(Result):
     reason : str
         Why it is not "ok".
     baseline, scale : float
-        Median and robust sd of the baseline rows (5 % to 25 % of the run).
+        Median and robust sd of the baseline rows (5 % to 25 % of the run), of what is judged (`smoothed`).
     drop, rise : float or None
         Step of the first row of ``h`` consecutive ones below, or above, baseline by ``c`` scales after the baseline.
     channels : tuple of str
         Channels it came from.
+    smoothed : int
+        Rows of the trailing mean that ``drop`` and ``rise`` were judged on; ``values`` are not smoothed.
     """
 
     steps: NDArray[Any]
@@ -230,6 +238,7 @@ class Coherence(Result):
     drop: float | None
     rise: float | None
     channels: tuple[str, ...] = field(default=())
+    smoothed: int = 1
 
     def to_frame(self) -> pd.DataFrame:
         """One row a step."""
@@ -250,6 +259,7 @@ class Coherence(Result):
         return (
             f"x_grad from {self.source}: {self.estimand}{grade}; baseline {self.baseline:.2f}, coherence "
             + (" and ".join(moves) if moves else "stays in its band")
+            + (f" (mean of {self.smoothed} rows)" if self.smoothed > 1 else "")
             + "."
         )
 
@@ -265,6 +275,7 @@ def x_grad(
     c: float = 6.0,
     h: int = 3,
     window: int = 20,
+    smooth: int | None = None,
 ) -> Coherence:
     """Gradient coherence of a run, from the best source its log carries.
 
@@ -284,7 +295,10 @@ def x_grad(
     h : int, default 3
         Rows in a row.
     window : int, default 20
-        Rows of the descent efficiency.
+        Rows of the descent efficiency, and of the trailing mean where one is needed.
+    smooth : int, optional
+        Rows of the trailing mean on which loss and gain are judged; by default 1, and ``window`` where c robust sd of
+        single rows reach beyond what a cosine can be on both sides.
 
     Returns
     -------
@@ -303,8 +317,8 @@ def x_grad(
     """
     if source is not None and source not in SOURCES:
         raise InputError(f"source is {source!r}; expected one of {', '.join(SOURCES)}.")
-    if c <= 0 or h < 1:
-        raise InputError(f"c is {c} and h is {h}; expected positive numbers.")
+    if c <= 0 or h < 1 or (smooth is not None and smooth < 1):
+        raise InputError(f"c is {c}, h is {h} and smooth {smooth}; expected positive numbers.")
     table = _Table.of(run)
     config = table.config
     optimizer = str(optimizer or config.get("optimizer") or config.get("algorithm") or "").lower()
@@ -322,14 +336,18 @@ def x_grad(
         reason = (
             "; ".join(notes) or "it cannot be had from gradient norms alone: log the cosine of successive gradients"
         )
-    base, scale, drop, rise = _departures(steps, values, c, h)
+    rows = smooth or 1
+    if smooth is None and name in ("logged", "workers", "momentum", "adam"):
+        centre, single = departures(steps, values, c, h)[:2]
+        rows = window if centre - c * single < -1 and centre + c * single > 1 else 1
+    base, scale, drop, rise = departures(steps, values, c, h, rows)
     return Coherence(
-        steps, values, name, ESTIMANDS[name], status, reason, base, scale, drop, rise, used,
+        steps, values, name, ESTIMANDS[name], status, reason, base, scale, drop, rise, used, rows,
         provenance=make_provenance(
             "x_grad",
             {
                 "source": source, "optimizer": optimizer, "momentum": b, "betas": pair, "n_parameters": d, "c": c,
-                "h": h, "window": window,
+                "h": h, "window": window, "smooth": rows,
             },
             values,
         ),
@@ -460,24 +478,3 @@ def _masked(values: Floats, steps: NDArray[Any]) -> Floats:
     out = values.copy()
     out[1:][np.diff(steps) != 1] = np.nan
     return out
-
-
-def _departures(
-    steps: NDArray[Any], values: Floats, c: float, h: int
-) -> tuple[float, float, float | None, float | None]:
-    """Baseline median and scale (rows from 5 % to 25 %), first step of h rows below and above its band after it."""
-    start, stop = int(0.05 * values.size), int(0.25 * values.size)
-    base = values[start:stop][np.isfinite(values[start:stop])]
-    if base.size < 10:
-        return math.nan, math.nan, None, None
-    centre = float(np.median(base))
-    scale = max(MAD_TO_SD * float(np.median(np.abs(base - centre))), 1e-3 * abs(centre), 1e-12)
-    rest, where = values[stop:], steps[stop:]
-    keep = np.isfinite(rest)
-    rest, where = rest[keep], where[keep]
-    found: list[float | None] = []
-    for out in (rest < centre - c * scale, rest > centre + c * scale):
-        total = np.concatenate([[0], np.cumsum(out)])
-        full = np.flatnonzero(total[h:] - total[:-h] == h) if out.size >= h else np.empty(0, dtype=int)
-        found.append(float(where[full[0]]) if full.size else None)
-    return centre, scale, found[0], found[1]
