@@ -193,6 +193,8 @@ def test_it_draws_on_a_page_in_a_column_and_into_given_axes() -> None:
     assert [t.get_text() for t in column.axes[1].texts] == ["event"]
     ax = Figure().subplots()
     assert plot(model, run, ax=ax) is ax
+    assert [t.get_text() for t in page.axes[0].get_legend().get_texts()] == ["unstable run", "first crossing"]
+    assert "along the excursions \N{RIGHTWARDS ARROW}" in [t.get_text() for t in page.axes[0].texts]
     few = InstabilityManifold(0, alpha=0.01).fit([run[:100], run[:100]])
     assert "not certifiable with 2 healthy runs" in few.plot(run).axes[0].get_title(loc="left")
     with pytest.raises(InputError, match="give a run or a list of runs"):

@@ -57,7 +57,7 @@ __all__ = ["COMMON", "Crossing", "InstabilityManifold", "Similarity", "manifold_
 
 Floats = NDArray[np.float64]
 
-_N_WINDOWS = 200
+_N_WINDOWS = 500
 _SHORTEST_WINDOW = 20
 
 
@@ -104,7 +104,7 @@ class InstabilityManifold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
         Directions of the unstable runs' rows outside; None without unstable runs or if none left.
     collapse_share_ : ndarray, shape (collapse_dim,), or None
         Share of (unit) excursions along each.
-    healthy_subspaces_ : ndarray of shape (200, n_channels, collapse_dim), or None
+    healthy_subspaces_ : ndarray of shape (500, n_channels, collapse_dim), or None
         The same of random windows of healthy rows: the null of `subspace_similarity`.
     groups_ : tuple
         Groups with a baseline.

@@ -52,6 +52,8 @@ class ManifoldData:
     certified : bool
     alpha : float
     n_healthy : int
+    direction : str
+        What `along` goes along.
     title : str
     """
 
@@ -66,6 +68,7 @@ class ManifoldData:
     certified: bool
     alpha: float
     n_healthy: int
+    direction: str
     title: str
 
 
@@ -95,7 +98,7 @@ def figure_data(
     h = manifold.boundary_
     if not h > 0:
         raise InputError("the boundary has no size (no healthy row was judged); a manifold cannot be drawn.")
-    pole = _pole(manifold)
+    pole, direction = _pole(manifold)
     along, across, steps, relative, crossing = [], [], [], [], []
     for run, x, event in each:
         white = manifold.shape_.whitened(x)
@@ -118,21 +121,21 @@ def figure_data(
         along, across, steps, relative, crossing,
         [c is not None for c in crossing] if unstable is None else list(unstable),
         [float("nan")] * n if injections is None else list(injections),
-        h, manifold.certified_, manifold.alpha, int(manifold.maxima_.size), title,
+        h, manifold.certified_, manifold.alpha, int(manifold.maxima_.size), direction, title,
     )  # fmt: skip
 
 
-def _pole(manifold: InstabilityManifold) -> Floats:
-    """Unit vector of the first excursion direction among whitened channels; the first component without excursions."""
-    basis = manifold.collapse_subspace_
-    vector = np.zeros(manifold.n_features_in_)
-    if basis is not None:
-        vector = manifold.shape_.whitened(basis[:, :1].T)[0]
+def _pole(manifold: InstabilityManifold) -> tuple[Floats, str]:
+    """Unit vector among whitened channels and what it is: the first direction of excursions, else a component."""
+    if manifold.collapse_subspace_ is not None:
+        vector = manifold.shape_.whitened(manifold.collapse_subspace_[:, :1].T)[0]
+        name = "along the excursions"
     elif manifold.n_components_:
-        vector = manifold.loadings_[:, 0].copy()
+        vector, name = manifold.loadings_[:, 0], "along the first component"
     else:
-        vector[int(np.argmax(manifold.used_))] = 1.0
-    return np.asarray(vector / np.linalg.norm(vector))
+        vector = (np.arange(manifold.n_features_in_) == np.argmax(manifold.used_)).astype(np.float64)
+        name = "along the first channel"
+    return np.asarray(vector / np.linalg.norm(vector)), name
 
 
 def squeeze(ratio: Floats) -> Floats:
@@ -149,6 +152,8 @@ def _reach(data: ManifoldData) -> float:
 
 def _rings(reach: float) -> list[int]:
     rings = [r for r in _RINGS if r <= reach]
+    if rings == [1]:
+        return [1, 2]
     return rings if len(rings) <= 4 else [r for r in rings if r in (1, 10, 100, 1000)]
 
 
@@ -177,6 +182,7 @@ def draw_phase(ax: Axes, data: ManifoldData) -> Axes:
                 va="center", color="0.3", bbox={"facecolor": "white", "linewidth": 0, "pad": 0.4}, zorder=4,
             )  # fmt: skip
     labelled: set[str] = set()
+    left = "first crossing" if data.certified else "first row beyond"
     for i in np.argsort(data.unstable, kind="stable"):
         bad = data.unstable[i]
         radius = np.hypot(data.along[i], data.across[i])
@@ -196,9 +202,9 @@ def draw_phase(ax: Axes, data: ManifoldData) -> Axes:
         if row is not None:
             ax.plot(
                 x[row], y[row], "D", color="white", markeredgecolor=COLOURS["black"], markeredgewidth=0.6,
-                markersize=2.8, zorder=5, label=None if "first crossing" in labelled else "first crossing",
+                markersize=2.8, zorder=5, label=None if left in labelled else left,
             )  # fmt: skip
-            labelled.add("first crossing")
+            labelled.add(left)
         labelled.add(name)
     ax.axhline(0, color="0.6", linewidth=0.5, zorder=1)
     ax.set_xlim(-top, top)
@@ -207,12 +213,14 @@ def draw_phase(ax: Axes, data: ManifoldData) -> Axes:
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[["left", "bottom"]].set_visible(False)
-    ax.text(top, -0.02 * top, "along the excursions \N{RIGHTWARDS ARROW}", fontsize=6, ha="right", va="top")
+    ax.text(top, -0.02 * top, f"{data.direction} \N{RIGHTWARDS ARROW}", fontsize=6, ha="right", va="top")
     ax.text(0.02 * top, top, "across \N{UPWARDS ARROW}", fontsize=6, ha="left", va="top")
     handles, names = ax.get_legend_handles_labels()
-    order = sorted(range(len(names)), key=lambda i: ("healthy run", "unstable run", "first crossing").index(names[i]))
+    order = sorted(range(len(names)), key=lambda i: ("healthy run", "unstable run", left).index(names[i]))
     ax.legend(
-        [handles[i] for i in order], [names[i] for i in order], loc="upper left", bbox_to_anchor=(0.0, -0.08), ncols=3, frameon=False, markerscale=2, handlelength=1.2,
+        [handles[i] for i in order],
+        [names[i] for i in order],
+        loc="upper left", bbox_to_anchor=(0.0, -0.08), ncols=3, frameon=False, markerscale=2, handlelength=1.2,
         columnspacing=1.0, borderaxespad=0.0,
     )  # fmt: skip
     return ax
