@@ -60,7 +60,7 @@ def exact(path: Path) -> pd.DataFrame:
         return pd.read_csv(path, float_precision="round_trip")
 
 
-#: Parsers of delimited text: the last one is under trajscope, so its ratio is the most that can be reached with it.
+#: Parsers of delimited text. The first is under trajscope for large clean files, the last for all others.
 RIVALS: dict[str, Callable[[Path], object]] = {
     "pandas C           ": pd.read_csv,
     "pandas C round_trip": exact,

@@ -140,6 +140,9 @@ def _preamble(lines: Sequence[str]) -> int:
     """Lines above the table: Excel's ``sep=;``, a title. Below them the lines have equally many cells, at least two."""
     if lines and _SEPARATOR.match(lines[0]):
         return 1
+    first, second = [*lines[:2], "", ""][:2]
+    if any(1 < len(split_line(first, d)) == len(split_line(second, d)) for d in _DELIMITERS[:-1]):
+        return 0
     for delimiter in _DELIMITERS[:-1]:
         rows = [split_line(line, delimiter) for line in lines[:_TALLEST] if line.strip()]
         title = next((i for i, row in enumerate(rows) if len(row) > 1), 0)
