@@ -11,12 +11,14 @@ import pytest
 import trajscope as ts
 from trajscope._core.rolling_moments import moments, pairs, trailing_line
 from trajscope.detect.indicators import ALL, DEFAULT
+from trajscope.detect.indicators.univariate import WEIGHTED, WINDOWED
 from trajscope.errors import InputError
 from trajscope.history.run import Channel, Run, RunData
 from trajscope.history.trajectory import Trajectory
 from trajscope.simulate import ar, fold, linear_map, neimark_sacker, ornstein_uhlenbeck
 
-WINDOWED = ["variance", "sd", "cv", "skewness", "kurtosis", "lag1", "lag2", "lag7", "return_rate", "lag_ratio"]
+EVERY = [*WINDOWED, "lag1", *(f"ew_{name}" for name in WEIGHTED)]
+NAMES = ["variance", "sd", "cv", "skewness", "kurtosis", "lag1", "lag2", "lag7", "return_rate", "lag_ratio"]
 
 
 def last(x, indicators, window=None, **options):
@@ -72,7 +74,7 @@ def test_the_line_is_that_of_polyfit():
 
 
 def test_a_constant_channel_has_no_correlation_and_no_shape():
-    row = last(np.full(100, 3.3), [*WINDOWED, "dev_modulus", "spectral_low", "slowing"], window=30)
+    row = last(np.full(100, 3.3), [*NAMES, "dev_modulus", "spectral_low", "slowing"], window=30)
     assert row["variance"] == 0.0
     assert row[["lag1", "lag2", "skewness", "kurtosis", "dev_modulus", "spectral_low", "slowing"]].isna().all()
 
@@ -267,6 +269,23 @@ def test_missing_cells_count_for_no_pair():
     assert last(x, "lag1", window=50, min_count=46).isna().all()
 
 
+def test_rows_of_an_uneven_channel_follow_each_other():
+    # one row an episode: lengths differ, and rows are the unit
+    steps = np.cumsum(np.random.default_rng(20).geometric(0.02, size=300))
+    x = ar(300, 0.5, rng=1)[:, 0]
+    found = ts.early_warning(x, steps, window=100, indicators=["lag1", "slowing"])
+    by_row = ts.early_warning(x, window=100, indicators=["lag1", "slowing"])
+    assert np.array_equal(found.to_frame(), by_row.to_frame(), equal_nan=True)
+    assert found.channels[0].stretches == 1
+
+
+def test_a_stride_that_changes_is_followed():
+    steps = np.r_[np.arange(0, 300), np.arange(310, 3310, 10)]
+    x = np.random.default_rng(21).normal(size=600)
+    found = ts.early_warning(x, steps, window=50, indicators="lag1", detrend=None).to_frame()["lag1"].to_numpy()
+    assert found[-1] == pytest.approx(pd.Series(x[-50:]).autocorr(1), abs=1e-12)
+
+
 def test_irregular_steps_are_said():
     steps = np.cumsum(np.random.default_rng(20).integers(1, 6, size=300))
     found = ts.early_warning(ar(300, 0.5, rng=1)[:, 0], steps, window=100)
@@ -384,7 +403,7 @@ def test_the_input_is_left_alone_and_the_same_call_gives_the_same_bytes():
 
 
 def test_too_few_rows_say_so():
-    found = ts.early_warning(np.arange(20.0), window=50)
+    found = ts.early_warning(np.arange(20.0), window=50, indicators=EVERY)
     assert found.to_frame().isna().all().all()
     assert "cannot tell" in found.summary()
     assert ts.early_warning([], window=50).to_frame().empty

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trajscope as ts
-from trajscope.detect.indicators import ALL
 from trajscope.detect.indicators.joint import JOINT
 from trajscope.detect.indicators.univariate import WEIGHTED, WINDOWED
 from trajscope.errors import InputError
@@ -149,4 +148,8 @@ def test_scores_of_a_causal_result_feed_lead_time():
     labels = pd.DataFrame({"run": list(frames), "onset_step": onsets})
     result = ts.lead_time(frames, labels, alpha=0.2, horizon=300, n_boot=50, n_null=19)
     assert result.table.loc["slowing", "sensitivity"] >= 0.5
-    assert ALL == "(all)"
+    pair = {run: np.stack([x.series["x"][1], ar(600, 0.3, rng=1)[:, 0]], axis=1) for run, x in frames.items()}
+    many = {run: ts.early_warning(x, window=100, indicators=["slowing", "eig_cov"]) for run, x in pair.items()}
+    both = ts.lead_time(many, labels, alpha=0.2, horizon=300, n_boot=50, n_null=19).table
+    assert set(both.index) == {"slowing x0", "slowing x1", "eig_cov"}
+    assert both.loc["slowing x0", "sensitivity"] == result.table.loc["slowing", "sensitivity"]

@@ -92,7 +92,9 @@ def frames_of(scores: Any) -> dict[str, pd.DataFrame]:
         )
     frames = {}
     for run, value in scores.items():
-        table = value.to_frame() if hasattr(value, "to_frame") else value
+        # indicators of several channels have two levels of names in their frame, one in their scores
+        flat = hasattr(type(value), "scores") and getattr(value, "causal", True)
+        table = value.scores() if flat else value.to_frame() if hasattr(value, "to_frame") else value
         if not isinstance(table, pd.DataFrame):
             raise InputError(f"scores of run {run!r}: a {type(value).__name__}; a table indexed by step is expected")
         if getattr(value, "causal", True) is False:

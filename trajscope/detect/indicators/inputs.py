@@ -1,9 +1,11 @@
 """From what the caller has (array, frame, channel, trajectory, run) to channels on their own rows, and their breaks.
 
-A channel is judged on the rows in which it was logged: held cells are no rows. Rows are neighbours while their steps
-are at most 1.5 typical strides apart (repeated steps are not); a hole of more than 10 strides, a step that goes back or
-a new segment opens a new stretch, over which neither baseline nor window reaches. The typical stride of a row is the
-median distance of the steps before it, so that later rows change nothing.
+A channel is judged on the rows in which it was logged: held cells are no rows. Where it is logged at an even stride (at
+least half of the last 50 distances are their median), rows are neighbours while their steps are at most 1.5 strides
+apart, and a hole of more than 10 strides opens a new stretch, over which neither baseline nor window reaches. Where it
+is not (one row an episode), rows follow each other as they come. A new segment or a step that goes back always opens a
+stretch; rows of the same step are never neighbours. All of it is judged from the distances before, so that later rows
+change nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajscope._core.rolling import expanding_median
+from trajscope._core.rolling import trailing_median
 from trajscope._core.rolling_moments import window_counts
 from trajscope.detect._scale import ASINH_ROLES, LOG_ROLES, stride_of
 from trajscope.errors import InputError, nearest
@@ -28,8 +30,10 @@ NEIGHBOUR = 1.5
 """Strides up to which two rows are neighbours."""
 HOLE = 10.0
 """Strides from which a hole opens a new stretch."""
-_FEW = 5
-"""Distances that must be known before any is called a gap."""
+_RECENT, _FEW = 50, 5
+"""Distances from which the stride of a row is known, and how many there must be."""
+_EVEN = 0.5
+"""Share of them that are the stride, within 1 %, where a channel is logged evenly."""
 SCALES = ("none", "log", "asinh", "role")
 
 
@@ -78,7 +82,7 @@ class Links:
     stride : float
         Median distance of steps.
     irregular : float
-        Share of rows that are not neighbours of the row before.
+        Share of distances that differ from the stride by more than half of it.
     """
 
     bounds: tuple[int, ...]
@@ -118,16 +122,21 @@ def links(steps: NDArray[Any], segment: NDArray[Any]) -> Links:
     if even and not broken.any():
         return Links((0,), None, float(distance[0]) if distance.size else float("nan"), 0.0)
     forward = np.where((distance > 0) & ~broken, distance, np.nan)
-    typical = expanding_median(forward)
-    known = np.concatenate([[0], np.cumsum(~np.isnan(forward))[:-1]]) >= _FEW
-    judged = known & ~np.isnan(typical)
+    typical = trailing_median(forward, _RECENT, min_count=_FEW)
     with np.errstate(invalid="ignore"):
+        usual = window_counts((np.abs(forward - typical) <= 0.01 * typical)[None], _RECENT)[0]
+        known = window_counts(~np.isnan(forward)[None], _RECENT)[0]
+        before = [np.concatenate([[0.0], v[:-1]]) for v in (usual, known)]
+        judged = ~np.isnan(typical) & (before[0] >= _EVEN * np.maximum(before[1] - _FEW, 1))
         gap = judged & (distance > NEIGHBOUR * typical)
         hole = judged & (distance > HOLE * typical)
     new = broken | (distance < 0) | hole
     hop = np.concatenate([[True], ~(new | gap | (distance == 0))])
     bounds = (0, *(np.flatnonzero(new) + 1).tolist())
-    return Links(bounds, hop, stride_of(steps), float(np.mean(~hop[1:])) if n > 1 else 0.0)
+    stride = stride_of(steps)
+    with np.errstate(invalid="ignore"):
+        odd = np.abs(distance - stride) > 0.5 * stride
+    return Links(bounds, None if hop.all() else hop, stride, float(np.mean(odd)) if n > 1 else 0.0)
 
 
 def put_on_scale(values: Floats, role: str, scale: str, early: int) -> tuple[Floats, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trajscope._core.surrogates import as_generator, fill_gaps
+from trajscope._core.surrogates import as_generator
 from trajscope.detect.indicators.detrend import residuals
 from trajscope.detect.indicators.inputs import Links
 from trajscope.detect.indicators.trend import KINDS, Trend, kendall, kendall_all, noise_like, slow_course
@@ -40,7 +40,7 @@ class ChannelNote:
     stride : float
         Median distance of its steps. A rate lambda per step appears as lambda^stride: an even stride hides a flip.
     irregular : float
-        Share of its rows that are not neighbours of the row before (gaps, repeats, boundaries).
+        Share of the distances of its steps that differ from the stride by more than half of it.
     stretches : int
         Parts between holes and segments; windows start anew in each.
     n_rows, n_missing : int
@@ -187,9 +187,7 @@ class EarlyWarning(Result):
         rough = [c for c in self.channels if c.irregular > 0.01]
         if rough:
             worst = max(rough, key=lambda c: c.irregular)
-            text += (
-                f" Irregular steps: {worst.irregular:.0%} of the rows of {worst.name} do not follow on the row before."
-            )
+            text += f" Irregular steps: {worst.irregular:.0%} of the distances in {worst.name} are not its stride."
         return text
 
     def trend(
@@ -321,8 +319,7 @@ class EarlyWarning(Result):
         part = x[:stop]
         gone = np.isnan(part)
         bounds = [b for b in chain.bounds if b < stop]
-        parts = [slow_course(fill_gaps(part[a:b])) for a, b in pairwise([*bounds, stop])]
-        course = np.concatenate(parts)
+        course = np.concatenate([slow_course(part[a:b]) for a, b in pairwise([*bounds, stop])])
         noise = np.where(gone, np.nan, part - course)
         for kind in kinds:
             made = course + noise_like(noise, kind, n, rng)

@@ -69,7 +69,7 @@ def mean_shift(z: Floats, window: int, rows: NDArray[np.intp]) -> tuple[Floats, 
     (True, 150)
     """
     out, place = np.full(z.shape, np.nan), np.zeros(z.shape, dtype=np.intp)
-    if window < 12:
+    if window < 12 or not rows.size:
         return out, place
     step = max(1, _CELLS // window)
     for series, values, where in zip(z, out, place, strict=True):

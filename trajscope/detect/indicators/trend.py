@@ -139,13 +139,14 @@ _LEAST = 40
 
 
 def slow_course(y: Floats) -> Floats:
-    r"""Least squares of a complete series, shape (n,), on 1, t, t^2, t^3 and log(1 + t) to its fourth power.
+    r"""Least squares of a series, shape (n,), on 1, t, t^2, t^3 and log(1 + t) to its fourth power.
 
     Eight numbers that follow power laws, exponential decays, warm-ups and cosines, *t* in rows; the mean where there
     are fewer than forty.
     """
     if y.size < _LEAST:
-        return np.full(y.size, y.mean())
+        return np.full(y.size, 0.0 if np.isnan(y).all() else np.nanmean(y))
+    y = fill_gaps(y)
     t = np.arange(y.size, dtype=np.float64)
     u, v = t / max(1.0, t[-1]), np.log1p(t) / math.log1p(max(1.0, t[-1]))
     terms = [np.ones_like(u), *(u**k for k in range(1, _POWERS[0] + 1)), *(v**k for k in range(1, _POWERS[1] + 1))]
