@@ -36,6 +36,7 @@ __all__ = [
     "trailing_median",
     "trailing_median_mad",
     "trailing_quantile",
+    "use_kernels",
 ]
 
 Floats = NDArray[np.float64]
@@ -44,13 +45,33 @@ MAD_TO_SD = 1.4826
 """1 / Phi^-1(3/4): makes the median absolute deviation estimate the standard deviation of a normal."""
 
 _NUMPY_LIMIT = 4_000_000
-"""Cells (rows x window) up to which the numpy path is taken: about 0.15 s, less than loading a cached kernel."""
+"""Cells (rows x window) of one call up to which numpy does it: about 0.15 s, less than loading a cached kernel."""
+
+_WARM_LIMIT = 60_000_000
+"""Cells of all calls of this process after which numpy has cost more than even a compilation would: from then on the
+kernel does everything. Both give the same bits."""
 
 _LIST_WINDOW = 64
 """Window from which one sorted list is quicker than sorting every window."""
 
 _HEAP_LIMIT = 50_000
 """Rows up to which the expanding median runs in plain Python: about 0.1 s."""
+
+
+_cells_so_far = 0.0
+
+
+def use_kernels() -> None:
+    """Take the compiled kernel from now on: for who knows that much is to come."""
+    global _cells_so_far
+    _cells_so_far = float("inf")
+
+
+def _by_numpy(cells: int) -> bool:
+    """Whether numpy should do a call of so many cells."""
+    global _cells_so_far
+    _cells_so_far += cells
+    return cells <= _NUMPY_LIMIT and _cells_so_far <= _WARM_LIMIT
 
 
 def _check(x: ArrayLike, window: int, min_count: int) -> Floats:
@@ -134,7 +155,7 @@ def _stats(
     values = np.where(np.isfinite(values), values, np.nan)
     if not values.size:
         return values, values
-    if values.size * min(window, values.size) <= _NUMPY_LIMIT:
+    if _by_numpy(values.size * min(window, values.size)):
         if not want_mad and window >= _LIST_WINDOW:
             location = _sorted_list_quantile(values, window, min_count, include, prob)
             return location, location

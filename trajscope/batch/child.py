@@ -19,6 +19,7 @@ import threading
 from collections.abc import Sequence
 from typing import IO, Any
 
+from trajscope._core.rolling import use_kernels
 from trajscope.batch.listing import Item
 from trajscope.batch.row import Scored, Terms, failed
 from trajscope.batch.shard import Begun, Rows, gather, score_items
@@ -171,6 +172,7 @@ def main() -> None:
     """Serve shards from standard input until it ends."""
     for module in ("trajscope.audit.run", "trajscope.inference.measures"):  # not at the cost of the first run's time
         importlib.import_module(module)
+    use_kernels()  # a shard is worth it
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not end up among the messages
     source = sys.stdin.buffer
