@@ -416,6 +416,22 @@ def test_what_one_window_can_tell():
     assert need == pytest.approx(100, rel=0.02)
 
 
+def test_the_composite_compares_with_the_past_alone():
+    x = ar(300, 0.5, rng=32)[:, 0]
+    found = ts.early_warning(x, window=50, indicators=["variance", "return_rate"])
+    score = found.composite({"variance": 1, "return_rate": -1})["x"]
+    frame, expected = found.to_frame(), 0.0
+    for name, sign in (("variance", 1), ("return_rate", -1)):
+        past = frame[name].loc[49:199]
+        expected += sign * (frame[name].loc[200] - past.mean()) / past.std()
+    assert score.loc[200] == pytest.approx(expected)
+    assert score.first_valid_index() == 49 + 30
+    with pytest.raises(InputError, match="no indicator 'lag1'"):
+        found.composite({"lag1": 1})
+    with pytest.raises(InputError, match="burn_in is 1"):
+        found.composite({"variance": 1}, burn_in=1)
+
+
 def test_plot_draws_every_indicator():
     x = ar(300, 0.5, 2, rng=31)
     figure = ts.early_warning(x, window=50, indicators=["lag1", "eig_cov"]).plot()

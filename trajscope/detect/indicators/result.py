@@ -135,6 +135,51 @@ class EarlyWarning(Result):
             )
         return self.to_frame(flat=True)
 
+    def composite(self, signs: Mapping[str, float], *, burn_in: int = 30) -> pd.DataFrame:
+        r"""Sum of indicators, each in standard deviations from its own past (Drake & Griffen 2010, Nature 467:456).
+
+        .. math:: e_t = \sum_j \mathrm{sign}_j \, (I_{j,t} - \mathrm{mean}_{s<t} I_{j,s}) / \mathrm{sd}_{s<t} I_{j,s}
+
+        Row *t* is no part of what it is compared with. Neighbouring values of a rolling indicator share their window, so
+        the standard deviation is too small early on: compare *e* with that of healthy runs, not with 2.
+
+        Parameters
+        ----------
+        signs : mapping of str to float
+            Indicators of single channels, and the sign with which they count: ``{"variance": 1, "return_rate": -1}``.
+        burn_in : int, default 30
+            Values an indicator must have had.
+
+        Returns
+        -------
+        DataFrame
+            Indexed by step, a column a channel; NaN where one of the indicators has none.
+
+        Examples
+        --------
+        >>> from trajscope.detect.indicators import early_warning
+        >>> found = early_warning(np.sin(np.arange(300.0)) * np.linspace(1, 3, 300), window=50)
+        >>> bool(found.composite({"variance": 1}).iloc[-1, 0] > 2)
+        True
+        """
+        import pandas as pd
+
+        own = [name for name in self.indicators if self._has(name)]
+        for name in signs:
+            if name not in own:
+                raise InputError(f"no indicator {name!r} of single channels was computed. {nearest(name, own)}")
+        if not signs or burn_in < 3:
+            raise InputError(f"signs holds {len(signs)} indicators, burn_in is {burn_in}; expected 1 and 3, or more.")
+        out = {}
+        for note in self.channels:
+            total: Any = 0.0
+            for name, sign in signs.items():
+                values = pd.Series(self.columns[name, note.name])
+                past = values.expanding(burn_in)
+                total = total + sign * (values - past.mean().shift()) / past.std().shift()
+            out[note.name] = total.to_numpy()
+        return pd.DataFrame(out, index=pd.Index(self.steps, name=self.x))
+
     def resolvable(self, rho: float = 0.5, *, level: float = 0.05, power: float = 0.8) -> float:
         r"""Smallest rise of lag-1 autocorrelation above `rho` that one window tells with the given power.
 
