@@ -49,9 +49,12 @@ class Settings:
         in sd.
     contest_rows : int
         Windows of fewer rows hold too little to tell a step from a smooth transition.
-    relaxes, smooth_lead : float
+    relaxes, smooth_lead, smooth_lead_slow, smooth_lead_kink, smooth_lead_late : float
         Margins of `contest` in twice the log likelihood: from which a level relaxes instead of stepping, and from
-        which a smooth curve takes the place of any change.
+        which a smooth curve takes the place of a step early in a run, of a relaxation there, of any kink, and of a
+        step or relaxation later.
+    early : float
+        Share of the run that is early, up to the first change; nothing is where the onset guard is off.
     passes : int
         Most passes over the scales.
     lenient_passes, lenient_alpha, lenient_confirm, lenient_half
@@ -80,8 +83,11 @@ class Settings:
     bent: float = 2.5
     contest_rows: int = 48
     relaxes: float = 8.0
-    smooth_lead: float = 3.0
-    smooth_lead_slow: float = 0.0
+    smooth_lead: float = 2.0
+    smooth_lead_slow: float = -3.0
+    smooth_lead_kink: float = 0.0
+    smooth_lead_late: float = 8.0
+    early: float = 0.35
     passes: int = 6
     lenient_passes: int = 2
     lenient_rows: int = 100_000
@@ -152,10 +158,13 @@ def _sharpened(y: Floats, changes: list[Change]) -> Floats:
     return y
 
 
-def _accept(y: Floats, found: Candidate, p_value: float, noise: Noise, kind: str, settings: Settings) -> Change | None:
+def _accept(
+    y: Floats, found: Candidate, p_value: float, noise: Noise, kind: str, settings: Settings, *, early: bool
+) -> Change | None:
     """Locate a candidate and name it: a step, a relaxation or a kink, whichever leaves the smallest residual.
 
-    None where a smooth curve leaves a smaller one than each of these (`contest`).
+    None where a smooth curve leaves a smaller one than each of these (`contest`). For a level `early` in a run, where
+    warm-ups rise and fall, the margin is small; later a fall that a relaxation and a sigmoid explain alike is a change.
     """
     start, stop = found.row - found.left, min(found.row + found.right, y.shape[0])
     variance = float(np.mean(np.square(noise.sd[start:stop]))) * noise.inflation
@@ -172,7 +181,13 @@ def _accept(y: Floats, found: Candidate, p_value: float, noise: Noise, kind: str
         if slow.gain > at.gain + settings.relaxes * variance:
             best, tau, at = "level", slow_tau, slow
         lead = smooth_lead(y[start:stop], at.gain, variance)
-        if lead > (settings.smooth_lead if best == "level" and not tau else settings.smooth_lead_slow):
+        if best == "slope":
+            margin = settings.smooth_lead_kink
+        elif early:
+            margin = settings.smooth_lead_slow if tau else settings.smooth_lead
+        else:
+            margin = settings.smooth_lead_late
+        if lead > margin:
             return None
     return Change(at.row, at.low, at.high, best, p_value, at.size, found.z, found.half, tau)
 
@@ -207,7 +222,8 @@ def _one_pass(
             if any(c.row - c.left < r < c.row + c.right for r in rows):
                 continue
             kind = "variance" if "variance" in shares else c.kind
-            change = _accept(y, c, min(1.0, c.p_value * count / shares[kind]), noise, kind, settings)
+            early = settings.onset < 1 and c.row < settings.early * n and not any(r < c.row for r in rows)
+            change = _accept(y, c, min(1.0, c.p_value * count / shares[kind]), noise, kind, settings, early=early)
             if change is None:
                 continue
             if change.kind != kind and not change.tau:  # the other kind has a contrast of its own
