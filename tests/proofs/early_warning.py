@@ -104,8 +104,8 @@ TRENDLESS: dict[str, Callable[[int, Rng], Floats]] = {
 
 
 def trend(replicates: int) -> None:
-    """How often the surrogate tests reject a true null at 5 % (39 surrogates: p <= 0.05 has exactly that level)."""
-    n, window = 600, 150
+    """How often the surrogate tests reject a true null at 5 % (19 surrogates: p <= 0.05 has exactly that level)."""
+    n, window = 500, 125
     names = ["variance", "lag1", "dev_modulus"]
     kinds = ("ar1", "iaaft", "block")
     print(f"\nTrend tests under the null: {replicates} replicates, n = {n}, window {window}, two-sided, nominal 5 %")
@@ -115,7 +115,7 @@ def trend(replicates: int) -> None:
         for k in range(replicates):
             rng = np.random.default_rng([number, k])
             found = ts.early_warning(make(n, rng), window=window, indicators=names)
-            table = found.trend(surrogates=kinds, n=39, rng=rng).to_frame()
+            table = found.trend(surrogates=kinds, n=19, rng=rng).to_frame()
             hits += [[table.loc[i, f"p_{kind}"] <= 0.05 for i in names] for kind in kinds]
             rows = table.loc["lag1", "n_values"]
             sd = np.sqrt(2 * (2 * rows + 5) / (9 * rows * (rows - 1)))

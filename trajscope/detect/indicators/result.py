@@ -375,9 +375,8 @@ class EarlyWarning(Result):
             windows = windows_of(z, made, cut, self.window, every=self.every, **self.options)
             for name, values in compute(able, windows).items():
                 at = picked[name]
-                tau = float(kendall(observed[name][None, at])[0])
-                null = kendall(values[:, at])
-                null = null[~np.isnan(null)]
+                taus = kendall(np.concatenate([observed[name][None, at], values[:, at]]))
+                tau, null = float(taus[0]), taus[1:][~np.isnan(taus[1:])]
                 more = {"both": np.abs(null) >= abs(tau), "up": null >= tau, "down": null <= tau}[side]
                 if null.size >= 19 and not math.isnan(tau):
                     out[name][f"p_{kind}"] = (1 + int(np.count_nonzero(more))) / (null.size + 1)

@@ -107,14 +107,19 @@ def kendall(y: Floats) -> Floats:
     [0.667, -1.0]
     """
     m, n = y.shape
-    score, tied, total = np.zeros(m), np.zeros(m), np.zeros(m)
+    columns = np.ascontiguousarray(y.T)
+    up, down, total = np.zeros(m), np.zeros(m), np.full(m, n * (n - 1) / 2)
+    plain = not np.isnan(y).any() and bool((np.diff(np.sort(columns, axis=0), axis=0) > 0).all())
     for d in range(1, n):
-        late, early = y[:, d:], y[:, :-d]
-        up, down = np.count_nonzero(late > early, axis=1), np.count_nonzero(late < early, axis=1)
-        same = np.count_nonzero(late == early, axis=1)
-        score += up - down
-        tied += same
-        total += up + down + same
+        up += np.add.reduce(columns[d:] > columns[:-d], axis=0)
+        if not plain:
+            down += np.add.reduce(columns[d:] < columns[:-d], axis=0)
+    if plain:
+        down = total - up
+    else:
+        known = np.count_nonzero(~np.isnan(y), axis=1)
+        total = known * (known - 1) / 2
+    score, tied = up - down, total - up - down
     with np.errstate(invalid="ignore", divide="ignore"):
         tau: Floats = score / np.sqrt(total * (total - tied))
     tau[total < 3] = np.nan
