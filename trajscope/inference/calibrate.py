@@ -384,6 +384,16 @@ def _beyond(scores: Floats) -> Floats:
     return out
 
 
+def _beyond_all(scores: Floats, maxima: Floats) -> Floats:
+    """Largest monitor of each row in units of healthy maxima: rows by monitors in, a score a row out."""
+    centre, reach = _units(np.arcsinh(maxima))
+    units = (np.arcsinh(scores) - centre) / reach
+    out = np.full(len(scores), np.nan)
+    some = ~np.isnan(units).all(axis=1)
+    out[some] = np.nanmax(units[some], axis=1)
+    return out
+
+
 def _units(scores: Floats) -> tuple[Floats, Floats]:
     """Median of each monitor, and how far its largest value lies above; what never was finite counts as 0."""
     finite = np.where(np.isfinite(scores), scores, np.nan)

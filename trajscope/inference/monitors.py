@@ -21,7 +21,7 @@ channels:
 ``lr_jump``     absolute log ratio of the learning rate to its value one row before: what was done, not what came of it
 =============== =====================================================================================================
 
-The baseline is rows 50 to 250 of the channel; scores that need one begin after it. A channel that is not logged gives
+The baseline is rows 50 to 150 of the channel; scores that need one begin after it. A channel that is not logged gives
 no score. Two rules of practice stand beside them as rivals: ``sigma_skip`` (standard deviations above the mean of the
 128 before; OLMo-core) and ``loss_ratio`` (loss over the smallest before it).
 """
@@ -52,7 +52,7 @@ Floats = NDArray[np.float64]
 Score = tuple[NDArray[Any], Floats]
 
 #: Rows of a channel on which a monitor's baseline is taken.
-BASELINE = (50, 250)
+BASELINE = (50, 150)
 #: Smallest scale of performance, as a share of what was learned.
 LEAST_FALL = 0.01
 #: Largest values of D and Q that count: a healthy run whose reference froze by chance may leave for good, and how far
@@ -187,7 +187,7 @@ def _score(name: str, run: Run, performance: str | None) -> Score | None:
 def _from_baseline(values: Floats, side: str) -> Floats:
     """Distance from the median of the baseline rows; NaN up to their end.
 
-    Not in units of their spread: overlapping windows of 200 rows show next to nothing of it.
+    Not in units of their spread: overlapping windows of so few rows show next to nothing of it.
     """
     out = np.full(values.size, np.nan)
     base = values[BASELINE[0] : BASELINE[1]]
