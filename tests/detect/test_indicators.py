@@ -386,6 +386,17 @@ def test_a_meta_state_and_ready_made_scores_pass_through():
     assert "Q" in found.indicators
 
 
+def test_scores_without_steps_go_row_by_row():
+    from trajscope.metastate import PCAState
+
+    x, steps = ar(200, 0.5, 4, rng=28), np.arange(200) * 5
+    state = PCAState(n_components=2).fit(x)
+    given = pd.Series(np.arange(200.0))
+    found = ts.early_warning(x, steps, window=50, indicators="lag1", state=state, scores={"x_inst": given}).to_frame()
+    assert np.array_equal(found["D", ALL], state.deviation(x)["D"], equal_nan=True)
+    assert np.array_equal(found["x_inst", ALL], given)
+
+
 def test_scores_are_placed_by_step():
     x = ar(200, 0.5, rng=28)[:, 0]
     given = pd.Series([1.0, 2.0], index=[10, 190])

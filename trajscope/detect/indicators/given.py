@@ -51,9 +51,11 @@ def _of_state(source: Source, x: Any, state: Any) -> dict[str, Floats]:
     out: dict[str, Floats] = {}
     if hasattr(state, "deviation"):
         frame = state.deviation(data)
-        at = data.steps if hasattr(data, "names") else None
+        # of an array or a frame, row by row; a trajectory of its own channels may have other rows than ours
+        at = data.steps if hasattr(data, "names") else None if len(frame) == source.steps.size else frame.index
         for name in frame.columns:
-            series = frame[name] if at is None else _Stepped(at, frame[name].to_numpy())
+            values = frame[name].to_numpy()
+            series = values if at is None else _Stepped(np.asarray(at), values)
             out[str(name)] = _column(source, str(name), series)
     if hasattr(state, "distance"):
         out["distance"] = _column(source, "distance", np.asarray(state.distance(data), dtype=np.float64))
@@ -80,7 +82,9 @@ def _column(source: Source, name: str, value: Any) -> Floats:
         at, value = value.steps, value.values
     elif hasattr(value, "index") and hasattr(value, "to_numpy"):
         index = np.asarray(value.index)
-        at = index if index.dtype.kind in "iuf" else None
+        # 0, 1, 2, ... is what a table without steps has: row by row
+        numbered = index.size == source.steps.size and np.array_equal(index, np.arange(index.size))
+        at = index if index.dtype.kind in "iuf" and not numbered else None
         value = value.to_numpy()
     column = np.array(value, dtype=np.float64)
     n = source.steps.size

@@ -76,6 +76,10 @@ class EarlyWarning(Result):
     causal : bool
         Whether row *t* uses rows up to *t* only. A result that is not causal makes no alarm.
     every : int
+    series : mapping of str to (rows, values, residual)
+        By channel: its rows in the table, its values on their scale, and what the indicators were computed from.
+    options, links, rng
+        What `trend` needs to do the same to surrogates.
     """
 
     plot_name = "early_warning"
