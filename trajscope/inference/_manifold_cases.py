@@ -26,7 +26,7 @@ EVENTS = ("transient", "lingering", "irrecoverable")
 HEALTHY = ("none", "healthy", "control")
 #: Columns beside the stratum that make runs differ before anything happens to them.
 _CONDITION = ("width", "lr", "grad_noise", "entropy_bonus")
-#: Healthy runs of one condition that begin with so many equal rows are one run, recorded twice.
+#: Healthy runs of one condition whose losses begin with so many equal rows are one run, recorded twice.
 _SAME_ROWS = 50
 
 
@@ -126,7 +126,9 @@ def cases_of(runs: GetRun, labels: pd.DataFrame) -> tuple[list[Case], dict[str, 
         axis = _text(row, "axis")
         case = Case(run, domain, condition, axis, held_out, kind, injection, onset, confirmed, rows)
         if kind == "control":
-            key = (condition, rows.values[:_SAME_ROWS].tobytes())
+            # another recording of it may keep fewer channels
+            first = rows.values[:_SAME_ROWS, 0] if rows.mask[:_SAME_ROWS, 0].any() else rows.values[:_SAME_ROWS]
+            key = (condition, first.tobytes())
             if key in seen:
                 if rows.steps.size > cases[seen[key]].rows.steps.size:
                     cases[seen[key]] = case
