@@ -37,6 +37,8 @@ class EarlyWarningData:
     x : str
         What the steps count.
     channels : mapping of str to (steps, values, baseline)
+    labels : mapping of str to str
+        Name of a channel with its scale.
     strips : mapping of str to mapping of str to (steps, values)
         By indicator, then by channel (``"(all)"``: of all channels together).
     note : str
@@ -45,6 +47,7 @@ class EarlyWarningData:
 
     x: str
     channels: dict[str, tuple[NDArray[Any], NDArray[np.float64], NDArray[np.float64]]]
+    labels: dict[str, str]
     strips: dict[str, dict[str, tuple[NDArray[Any], NDArray[np.float64]]]]
     note: str
 
@@ -54,6 +57,7 @@ def figure_data(
 ) -> EarlyWarningData:
     """Collect what `draw` needs: by default the first twelve indicators and the first six channels."""
     names = [c.name for c in result.channels][:MOST_LINES] if channels is None else list(channels)
+    labels = {c.name: c.name if c.scale == "none" else f"{c.name} ({c.scale})" for c in result.channels}
     series = {}
     for name in names:
         rows, values, z = result.series[name]
@@ -65,7 +69,8 @@ def figure_data(
             good = ~np.isnan(values)
             strips[name][channel] = (result.steps[good], values[good])
     ahead = "" if result.causal else ", sees later rows: for description only"
-    return EarlyWarningData(result.x, series, strips, f"window {result.window} rows, baseline {result.detrend}{ahead}")
+    note = f"window {result.window} rows, baseline {result.detrend}{ahead}"
+    return EarlyWarningData(result.x, series, labels, strips, note)
 
 
 def draw(data: EarlyWarningData, axes: Sequence[Axes]) -> Sequence[Axes]:
@@ -74,7 +79,7 @@ def draw(data: EarlyWarningData, axes: Sequence[Axes]) -> Sequence[Axes]:
     top = axes[0]
     for name, (steps, values, level) in data.channels.items():
         colour, dash = look[name]
-        top.plot(steps, values, color=COLOURS[colour], lw=0.5, alpha=0.6, ls=dash, label=literal(name, 28))
+        top.plot(steps, values, color=COLOURS[colour], lw=0.5, alpha=0.6, ls=dash, label=literal(data.labels[name], 28))
         if np.any(level != 0):
             top.plot(steps, level, color=COLOURS[colour], lw=0.9, ls=dash)
     top.set_title(data.note, loc="left")
