@@ -236,3 +236,33 @@ def test_rounding_of_the_inputs_leaves_what_the_docstring_says():
     digits = [np.array([float(f"{x:.4g}") for x in v]) for v in (u, norms)]
     coarse = np.nanmedian(np.abs(momentum_cosine(digits[0], 0.05, digits[1], 0.9) - truth))
     assert 1e-5 < coarse < 1e-2
+
+
+def test_skipped_steps_do_not_poison_the_averages_of_adam():
+    g = gradients(400, 50, 1.0)
+    m = v = np.zeros(50)
+    u = []
+    for t, row in enumerate(g, 1):
+        m, v = 0.9 * m + 0.1 * row, 0.999 * v + 0.001 * row**2
+        u.append(np.linalg.norm(m / (1 - 0.9**t) / np.sqrt(v / (1 - 0.999**t))))
+    norms = np.linalg.norm(g, axis=1)
+    whole = adam_coherence(u, 1.0, norms, 50)
+    skipped = np.insert(norms, 100, np.inf)
+    got = adam_coherence(np.insert(u, 100, 0.0), 1.0, skipped, 50)
+    assert np.isnan(got[100])
+    np.testing.assert_allclose(np.delete(got, 100), whole, atol=1e-12)
+
+
+def test_what_cannot_be_judged_is_said():
+    few = x_grad({"grad_cos": np.linspace(0, 1, 11)})
+    assert np.isnan(few.baseline)
+    assert "not judged" in few.summary()
+    assert "too few" in x_inst(np.arange(5.0)).summary()
+    with pytest.raises(InputError, match="grad_cos is not numeric"):
+        x_grad({"grad_cos": ["a", "b"]})
+    with pytest.raises(InputError, match="one value a step"):
+        x_grad({"grad_cos": np.zeros((5, 2))})
+    with pytest.raises(InputError, match="complex"):
+        x_inst(np.zeros(50) + 1j)
+    huge = np.random.default_rng(0).normal(size=300) * 1e300
+    assert np.isfinite(x_inst(huge).values[50:]).all()

@@ -25,7 +25,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["VarWindows", "lagged_products", "rolling_eigenvalues", "rolling_var", "solve_var", "sorted_eigenvalues"]
+__all__ = [
+    "VarWindows",
+    "eigenvalue_order",
+    "lagged_products",
+    "overall_products",
+    "rolling_eigenvalues",
+    "rolling_var",
+    "solve_var",
+    "sorted_eigenvalues",
+]
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -177,6 +186,26 @@ def lagged_products(
                     if i == j:
                         target[:, b, a] = value
     return counts, out
+
+
+def overall_products(
+    x: Floats, pairs: Sequence[tuple[int, int]], *, linked: Bools | None = None
+) -> tuple[float, dict[tuple[int, int], Floats]]:
+    """As `lagged_products` of one window over all rows, by matrix products; each of shape (k, k).
+
+    Examples
+    --------
+    >>> count, s = overall_products(np.array([[1.0], [2.0], [4.0]]), [(0, 1)])
+    >>> count, s[0, 1].tolist()
+    (2.0, [[1.0]])
+    """
+    lag, k = max(max(p) for p in pairs), x.shape[1]
+    at = np.flatnonzero(_tuples(x, lag, linked)) if x.shape[0] > lag else np.empty(0, dtype=np.intp)
+    if not at.size:
+        return 0.0, {p: np.zeros((k, k)) for p in pairs}
+    sides = {i: x[at - i] for i in {s for p in pairs for s in p}}
+    centred = {i: rows - rows.mean(axis=0) for i, rows in sides.items()}
+    return float(at.size), {(i, j): centred[i].T @ centred[j] for i, j in pairs}
 
 
 def _references(laid: Floats, seen: Floats, origin: Floats) -> Floats:

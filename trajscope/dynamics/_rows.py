@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from trajscope.errors import InputError, nearest
 
-__all__ = ["Rows", "as_rows", "thinned"]
+__all__ = ["LARGEST", "Rows", "as_rows", "numbers", "thinned"]
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def as_rows(
         if steps is None and np.issubdtype(index.dtype, np.number):
             steps = index
         source = source.to_numpy()
-    values = _numbers(source, where)
+    values = _table(source, where)
     if not names:
         names = (where,) if values.shape[1] == 1 else tuple(f"{where}{i}" for i in range(values.shape[1]))
     if channels is not None:
@@ -138,18 +138,21 @@ def as_rows(
     return Rows(x, positions, _linked(positions, part, stride), part, names, stride, int(n - whole.sum()))
 
 
-def _numbers(source: Any, where: str) -> Floats:
+def numbers(source: Any, where: str, shape: str = "(n_steps,) or (n_steps, n_channels)") -> Floats:
+    """An array of floats; masked cells are NaN. InputError for what is complex or not numeric."""
     try:
-        raw = np.asarray(source)
+        raw = np.asarray(np.ma.filled(source.astype(np.float64), np.nan) if np.ma.isMA(source) else source)
         if np.iscomplexobj(raw):
             raise InputError(f"{where} is complex; expected real numbers.")
-        values = np.asarray(raw, dtype=np.float64)
+        return np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{where} is not numeric ({error}); expected shape (n_steps,) or (n_steps, n_channels)."
-        ) from None
+        raise InputError(f"{where} is not numeric ({error}); expected shape {shape}.") from None
+
+
+def _table(source: Any, where: str) -> Floats:
+    values = numbers(source, where)
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or values.shape[1] == 0:

@@ -50,7 +50,7 @@ from scipy.special import ndtri
 
 from trajscope._core.rolling_var import eigenvalue_order, lagged_products, solve_var, sorted_eigenvalues
 
-__all__ = ["METHODS", "Estimate", "estimate_windows", "window_matrices"]
+__all__ = ["METHODS", "WEAK", "Estimate", "estimate_windows", "instrument_strength", "window_matrices"]
 
 Floats = NDArray[np.float64]
 Complexes = NDArray[np.complex128]
@@ -131,7 +131,7 @@ def window_matrices(method: str, means: Mapping[tuple[int, int], Floats]) -> Flo
     if method == "plain":
         return solve_var(means[0, 1], means[1, 1])
     if method == "instrument":
-        return solve_var(means[0, 2], means[1, 2], ones)  # weak instruments: see `_strength`
+        return solve_var(means[0, 2], means[1, 2], ones)  # weak instruments: see `instrument_strength`
     out = np.full_like(means[1, 1], np.nan)
     forward = solve_var(means[0, 1], means[1, 1])
     good = np.isfinite(forward).all(axis=(1, 2))
@@ -159,7 +159,7 @@ def window_matrices(method: str, means: Mapping[tuple[int, int], Floats]) -> Flo
     return out
 
 
-def _strength(means: Mapping[tuple[int, int], Floats]) -> Floats:
+def instrument_strength(means: Mapping[tuple[int, int], Floats]) -> Floats:
     """Size of the weakest canonical correlation between a row and the one before it, at most, at least over sqrt k.
 
     :math:`1/|C^{-1}|_F` with *C* the whitened lag-1 product, by :math:`\\operatorname{tr}(S_{12}^{-1} S_{11}
@@ -272,7 +272,7 @@ def _windows(
         some = {p: s[enough] for p, s in means.items()}
         matrix[enough] = window_matrices(method, some)
         if method == "instrument":
-            weak[enough] = ~(_strength(some) > WEAK / np.sqrt(count[enough]))
+            weak[enough] = ~(instrument_strength(some) > WEAK / np.sqrt(count[enough]))
             matrix[weak] = np.nan
     values, henrici, abscissa = _summary(matrix)
     nothing = np.full(m, np.nan)

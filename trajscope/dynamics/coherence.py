@@ -51,6 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.signal import lfilter
 
 from trajscope.dynamics._departures import departures
+from trajscope.dynamics._rows import LARGEST, numbers
 from trajscope.errors import InputError
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -84,7 +85,7 @@ ESTIMANDS = {
 
 
 def _arrays(*values: ArrayLike) -> list[Floats]:
-    out = [np.asarray(v, dtype=np.float64) for v in values]
+    out = [np.clip(a, -LARGEST, LARGEST, out=a.copy(), where=np.isfinite(a)) for a in (numbers(v, "x") for v in values)]
     size = max(a.size for a in out)
     for a in out:
         if a.ndim > 1 or a.size not in (1, size):
@@ -152,6 +153,8 @@ def adam_coherence(
 ) -> Floats:
     """Norm-weighted mean pairwise cosine of recent gradients under Adam; rows are all steps from the first on.
 
+    A row that is not finite in all three is a step that the optimizer skipped: NaN, and the averages go on without it.
+
     Examples
     --------
     >>> g = np.random.default_rng(0).normal(size=(400, 50)) + 1.0
@@ -168,6 +171,12 @@ def adam_coherence(
     if not (0 < b1 < 1 and 0 < b2 < 1) or not n_parameters > 0:
         raise InputError(f"betas {betas} must lie between 0 and 1 and n_parameters {n_parameters} be positive.")
     u, eta, n = _arrays(update_norm, lr, grad_norm)
+    taken = np.isfinite(u) & np.isfinite(eta) & np.isfinite(n)
+    if not taken.all():
+        out = np.full(n.size, np.nan)
+        if taken.any():
+            out[taken] = adam_coherence(u[taken], eta[taken], n[taken], n_parameters, betas)
+        return out
     t = np.arange(1, n.size + 1)
     first = 1 - b1**t
     rho = _divide(u, eta * math.sqrt(n_parameters))
@@ -255,6 +264,11 @@ class Coherence(Result):
         if self.status == "unavailable":
             return f"x_grad unavailable: {self.reason}."
         grade = f" ({self.status}: {self.reason})" if self.status != "ok" else ""
+        if math.isnan(self.baseline):
+            return (
+                f"x_grad from {self.source}: {self.estimand}{grade}; not judged, fewer than 10 values between 5 % and"
+                " 25 % of the run make no baseline."
+            )
         moves = [f"{k} at step {v:g}" for k, v in (("lost", self.drop), ("gained", self.rise)) if v is not None]
         return (
             f"x_grad from {self.source}: {self.estimand}{grade}; baseline {self.baseline:.2f}, coherence "
@@ -368,7 +382,9 @@ class _Table:
             if not isinstance(run, Mapping):
                 raise InputError(f"expected a run or a mapping of roles to arrays, got {type(run).__name__}.")
             for key, value in run.items():
-                values = np.asarray(value, dtype=np.float64)
+                values = numbers(value, str(key), "(n_steps,)")
+                if values.ndim != 1:
+                    raise InputError(f"{key} has shape {values.shape}; expected one value a step, (n_steps,).")
                 found[str(key)] = (np.arange(values.size), values, str(key))
             return _Table(found, {})
         ranked = sorted(run.channels.items(), key=lambda kv: -float(getattr(kv[1], "role_confidence", 0.0)))

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trajscope._core.rolling import MAD_TO_SD, trailing_median_mad
+from trajscope.dynamics._rows import LARGEST, numbers
 from trajscope.errors import InputError, nearest
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -78,7 +79,7 @@ def instability_array(
         Clipped; NaN without history. A non-finite row is +clip: it is an event.
     """
     values = np.asarray(y, dtype=np.float64)
-    clean = np.where(np.isfinite(values), values, np.nan)
+    clean = np.where(np.isfinite(values), np.clip(values, -LARGEST, LARGEST), np.nan)
     level, mad = trailing_median_mad(clean, window, min_count=min_count)
     least = np.maximum(1e-12, 1e-3 * np.abs(level)) if floor is None else np.full(values.size, floor)
     scale = np.fmax(MAD_TO_SD * mad, least)
@@ -154,6 +155,8 @@ class Instability(Result):
         """One sentence."""
         if self.status == "unavailable":
             return f"x_inst unavailable: {self.reason}"
+        if not np.isfinite(self.values).any():
+            return f"x_inst from {self.source}: no value, {self.steps.size} rows are too few for a level and a scale."
         top = int(np.nanargmax(self.values))
         grade = f" ({self.status}: {self.reason})" if self.status != "ok" else ""
         return f"x_inst from {self.source}: largest {self.values[top]:.2f} at step {self.steps[top]}{grade}."
@@ -273,10 +276,7 @@ def _pick(
             (n, str(getattr(c, "role", "")), np.asarray(c.steps), np.asarray(c.values, dtype=np.float64))
             for n, c in zip(names, picked, strict=True)
         ], missing
-    try:
-        table = np.asarray(source, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"x is not numeric ({error}); expected shape (n_steps,) or (n_steps, n_channels).") from None
+    table = numbers(source, "x")
     if table.ndim == 1:
         table = table[:, None]
     if table.ndim != 2:

@@ -34,9 +34,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajscope._core.rolling_var import eigenvalue_order, lagged_products, sorted_eigenvalues
+from trajscope._core.rolling_var import eigenvalue_order, overall_products, sorted_eigenvalues
 from trajscope.dynamics._rows import Rows, as_rows
-from trajscope.dynamics._var_stats import METHODS, Estimate, estimate_windows, window_matrices
+from trajscope.dynamics._var_stats import (
+    METHODS,
+    WEAK,
+    Estimate,
+    estimate_windows,
+    instrument_strength,
+    window_matrices,
+)
 from trajscope.errors import InputError, NotEnoughData, nearest
 from trajscope.result import Result, jsonable, make_provenance
 
@@ -415,15 +422,20 @@ def dmd(
     lag = 2 if method == "instrument" else 1
     scores = centred @ axes[:r].T
     pairs = [(0, 0), (0, 1), (1, 1)] + ([(0, 2), (1, 2)] if lag == 2 else [])
-    count, products = lagged_products(scores, n, pairs, linked=rows.linked, rows=np.array([n - 1]))
-    if count[0] < 2 * r + 2:
+    count, products = overall_products(scores, pairs, linked=rows.linked)
+    if count < 2 * r + 2:
         raise NotEnoughData(
-            f"{int(count[0])} pairs of successive rows for {r} directions; at least {2 * r + 2} are needed. Lower the"
+            f"{count:.0f} pairs of successive rows for {r} directions; at least {2 * r + 2} are needed. Lower the"
             " rank or log every step."
         )
-    unit = np.sqrt(np.diagonal(products[1, 1], axis1=1, axis2=2))
-    scaled = {p: s / (unit[:, :, None] * unit[:, None, :]) for p, s in products.items()}
-    matrix = window_matrices(method, scaled)[0] * unit[0][:, None] / unit[0][None, :]
+    unit = np.sqrt(np.diagonal(products[1, 1]))
+    scaled = {p: (s / np.outer(unit, unit))[None] for p, s in products.items()}
+    if method == "instrument" and not instrument_strength(scaled)[0] > WEAK / np.sqrt(count):
+        raise NotEnoughData(
+            "some direction of a row says nothing about the next, so that the instrument divides by noise; take"
+            " method='plain' or a lower rank."
+        )
+    matrix = window_matrices(method, scaled)[0] * unit[:, None] / unit[None, :]
     if not np.isfinite(matrix).all():
         raise NotEnoughData("the regression has no solution (collinear directions); lower the rank.")
     lam = sorted_eigenvalues(matrix[None])[0]

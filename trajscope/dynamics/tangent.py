@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trajscope._core.rolling_var import rolling_var, sorted_eigenvalues
+from trajscope._core.rolling_var import overall_products, rolling_var, solve_var, sorted_eigenvalues
 from trajscope._core.surrogates import as_generator
 from trajscope.dynamics._rows import Rows, as_rows
 from trajscope.errors import InputError
@@ -411,14 +411,16 @@ def _null(rows: Rows, sd: Floats, window: int, horizon: int, count: int, rng: np
     """Exponents in stationary VAR(1) series like all rows; at most 5,000 rows each. Empty if all rows grow."""
     z = rows.x / sd
     n, k = z.shape
-    whole = rolling_var(z, n, linked=rows.linked, rows=np.array([n - 1]), pairs=((0, 0), (0, 1), (1, 1)))
-    a = whole.matrix[0]
+    number, products = overall_products(z, ((0, 0), (0, 1), (1, 1)), linked=rows.linked)
+    if number < 2 * k + 2:
+        return np.empty(0)
+    c = {p: s / number for p, s in products.items()}
+    a = solve_var(c[0, 1][None], c[1, 1][None])[0]
     if not np.isfinite(a).all():
         return np.empty(0)
     radius = float(np.abs(sorted_eigenvalues(a[None])[0, 0]))
     if radius >= 1:  # a trend: the null is stationary, so bring it back to the edge
         a = a * (0.999 / radius)
-    c = {p: s[0] / whole.count[0] for p, s in whole.products.items()}
     noise = c[0, 0] - a @ c[0, 1].T - c[0, 1] @ a.T + a @ c[1, 1] @ a.T
     size, axes = np.linalg.eigh((noise + noise.T) / 2)
     root = axes * np.sqrt(np.clip(size, 0, None))
