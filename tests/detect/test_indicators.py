@@ -386,6 +386,16 @@ def test_a_meta_state_and_ready_made_scores_pass_through():
     assert "Q" in found.indicators
 
 
+def test_the_distance_to_a_manifold_is_a_column():
+    from trajscope.detect.manifold import InstabilityManifold
+
+    rng = np.random.default_rng(0)
+    manifold = InstabilityManifold().fit([rng.normal(size=(150, 4)) for _ in range(20)])
+    x = rng.normal(size=(150, 4))
+    found = ts.early_warning(x, np.arange(150) * 3, window=50, indicators=["lag1", "distance"], state=manifold)
+    assert np.array_equal(found.to_frame()["distance", ALL], manifold.signed_distance(x), equal_nan=True)
+
+
 def test_scores_without_steps_go_row_by_row():
     from trajscope.metastate import PCAState
 

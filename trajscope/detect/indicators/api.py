@@ -106,8 +106,8 @@ def early_warning(
     bias : bool, default False
         Skewness and kurtosis without correction for the size of the window.
     state : meta-state estimator, optional
-        Fitted; its ``deviation(x)`` adds ``D``, ``Q`` and, where it has one, ``NIS``. One with ``distance`` (a
-        manifold) adds ``distance``.
+        Fitted; its ``deviation(x)`` adds ``D``, ``Q`` and, where it has one, ``NIS``. An
+        `InstabilityManifold` adds ``distance``.
     scores : DataFrame, or mapping of str to (n_steps,) array, Series or result, optional
         Ready-made causal scores that pass through under their names: ``x_grad``, ``x_inst``, ``D``, ...
     rng : int or numpy.random.Generator, optional

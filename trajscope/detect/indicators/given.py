@@ -57,12 +57,15 @@ def _of_state(source: Source, x: Any, state: Any) -> dict[str, Floats]:
             values = frame[name].to_numpy()
             series = values if at is None else _Stepped(np.asarray(at), values)
             out[str(name)] = _column(source, str(name), series)
-    if hasattr(state, "distance"):
-        out["distance"] = _column(source, "distance", np.asarray(state.distance(data), dtype=np.float64))
+    if hasattr(state, "signed_distance"):
+        values = np.asarray(state.signed_distance(data), dtype=np.float64)
+        out["distance"] = _column(
+            source, "distance", _Stepped(data.steps, values) if hasattr(data, "names") else values
+        )
     if not out:
         raise InputError(
             f"state is a {type(state).__name__}; expected a fitted meta-state (with deviation) or a manifold "
-            "(with distance)."
+            "(with signed_distance)."
         )
     return out
 
