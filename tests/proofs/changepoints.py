@@ -242,6 +242,24 @@ def _covering(truth: set[int], found: set[int], n: int) -> float:
     return total / n
 
 
+def relaxation_table(repeats: int, n: int = 1000) -> None:
+    """A fall in the middle that takes its time: found within 60 rows, how late it is dated, what else is found."""
+    t = np.arange(n)
+    for size, tau in ((8.0, 40.0), (4.0, 40.0), (4.0, 20.0)):
+        late, extra = [], 0
+        for r in range(repeats):
+            curve = -size * (t >= n // 2) * (1 - np.exp(-(t - n // 2) / tau))
+            found = change_points(curve + autoregression(n, 0.5, np.random.default_rng([5, r])))
+            near = [int(row) - n // 2 for row in found.rows if abs(row - n // 2) < 60]
+            late += near[:1]
+            extra += len(found) - len(near[:1])
+        print(
+            f"relaxes by {size:g} sd, tau {tau:g}   found {len(late) / repeats:.3f}, median lateness"
+            f" {np.median(late):.0f} rows, others {extra / repeats:.3f}",
+            flush=True,
+        )
+
+
 def channels_table(repeats: int) -> None:
     """Twenty channels of AR(.5), 1,500 rows: a null, one channel moves by 2 sd, all move by 0.6 sd."""
     for name, size, moved in (("null", 0.0, 0), ("one of 20 by 2 sd", 2.0, 1), ("all 20 by 0.6 sd", 0.6, 20)):
@@ -276,6 +294,7 @@ def main() -> None:
     if options.what in ("power", "all"):
         power_table(options.repeats)
         kink_bound()
+        relaxation_table(options.repeats)
     if options.what in ("tcpd", "all"):
         tcpd_table()
     if options.what in ("channels", "all"):

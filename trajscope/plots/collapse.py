@@ -77,7 +77,7 @@ def draw(data: CollapseData, ax: Axes) -> Axes:
         )  # fmt: skip
     if data.episodes:
         ax.plot([], [], color="black", lw=0.8, ls=":", label="confirmed")
-        ax.legend(loc="lower center", frameon=False)
+        ax.legend(loc="upper right", bbox_to_anchor=(1.0, -0.1), ncols=2, frameon=False)  # below: no curve lies there
     ax.set_xlabel("step")
     ax.set_ylabel(data.label)
     return ax

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2, norm
+from scipy.special import chdtrc, chdtri, ndtr, ndtri
 
 from trajscope.detect.changepoints.locate import profile
 from trajscope.detect.changepoints.noise import Noise
@@ -40,8 +40,15 @@ Floats = NDArray[np.float64]
 def _as_normal(total: Floats, correlation: Floats) -> Floats:
     c = correlation.shape[0]
     square = float(np.sum(correlation**2))
-    p = chi2.sf(total * c / square, c * c / square)
-    return np.asarray(-norm.ppf(np.maximum(p, 1e-300) / 2))
+    p = chdtrc(c * c / square, total * c / square)
+    return np.asarray(-ndtri(np.maximum(p, 1e-300) / 2))
+
+
+def _least_total(z: float, correlation: Floats) -> float:
+    """The sum of squares from which `_as_normal` may exceed `z` (a billionth less, for rounding)."""
+    c = correlation.shape[0]
+    square = float(np.sum(correlation**2))
+    return float(chdtri(c * c / square, 2 * ndtr(-z)) * square / c) * (1 - 1e-9)
 
 
 def pooled_changes(
@@ -90,8 +97,12 @@ def pooled_changes(
             carried = np.maximum(np.median(np.abs(sample), axis=0) / 0.6745, 1.0)
         z /= carried
         correlation = _correlation(sample)
-        total = _as_normal(np.sum(z**2, axis=1), correlation)
-        at = np.flatnonzero(total > threshold(alpha / count, n, half, "level"))
+        squares = np.sum(z**2, axis=1)
+        limit = threshold(alpha / count, n, half, "level")
+        at = np.flatnonzero(squares > _least_total(limit, correlation))
+        total = np.zeros(squares.shape[0])
+        total[at] = _as_normal(squares[at], correlation)
+        at = at[total[at] > limit]
         if not at.shape[0]:
             continue
         checks = np.stack(
@@ -134,7 +145,7 @@ def _locate(
 ) -> tuple[Change, list[tuple[int, float, float]]]:
     """Location from the summed profile of the channels that moved (alone at ``alpha / C``, or the strongest)."""
     order = np.argsort(-np.abs(z), kind="stable")
-    limit = float(-norm.ppf(alpha / 2 / len(channels)))
+    limit = float(-ndtri(alpha / 2 / len(channels)))
     moved = [int(c) for c in order if abs(z[c]) > limit] or [int(order[0])]
     row, left, right, half = place
     start, stop = row - left, min(row + right, channels[0].shape[0])
