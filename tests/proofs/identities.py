@@ -186,6 +186,28 @@ def examine(domain: str, algorithm: str) -> list[dict[str, Any]]:
     return out
 
 
+def smoothing() -> None:
+    """Calibration seeds: what judging the mean of rows, where single rows scatter too much, changes."""
+    print("\nLogged cosine, calibration seeds: a departure after the event in harmed runs, any departure in controls")
+    for domain, algorithm in CASES:
+        data = ts.load_dataset(domain)
+        labels = data.labels
+        labels = labels[(labels.algorithm == algorithm) & (labels.purpose == "arms") & (labels.split == "calibration")]
+        controls = [data.run(r) for r in labels[labels.arm == "control"].run]
+        harmed = labels[(labels.arm != "control") & labels.harmed.fillna(False).astype(bool)]
+        cells = []
+        for name, options in (("single rows", {"smooth": 1}), ("default", {})):
+            found = 0
+            for r in harmed.itertuples():
+                got = x_grad(data.run(r.run), source="logged", **options)
+                dates = [d for d in (got.drop, got.rise) if d is not None]
+                found += bool(dates) and min(dates) >= r.injection_step
+            judged = [x_grad(run, source="logged", **options) for run in controls]
+            false = sum(g.drop is not None or g.rise is not None for g in judged)
+            cells.append(f"{name}: {found}/{len(harmed)}, controls {false}/{len(controls)}")
+        print(f"  {domain:<12}{algorithm:<14}{'   '.join(cells)}")
+
+
 def main() -> None:
     print(__doc__)
     head = (
@@ -212,6 +234,7 @@ def main() -> None:
             )
     for text in reasons:
         print(text)
+    smoothing()
 
 
 if __name__ == "__main__":

@@ -348,7 +348,9 @@ def x_grad(
     else:
         name, steps, values, status, used = "unavailable", np.empty(0), np.empty(0), "unavailable", ()
         reason = (
-            "; ".join(notes) or "it cannot be had from gradient norms alone: log the cosine of successive gradients"
+            "; ".join(notes)
+            or ("" if source is None else f"the channels that {source!r} needs are not logged together; ")
+            + "it cannot be had from gradient norms alone: log the cosine of successive gradients"
         )
     rows = smooth or 1
     if smooth is None and name in ("logged", "workers", "momentum", "adam"):

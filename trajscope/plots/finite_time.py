@@ -46,7 +46,7 @@ def draw(data: FiniteTimeData, ax: Axes) -> Axes:
     ax.axhline(0.0, color="black", lw=0.6)
     ax.set_xlabel("step (last row used)")
     ax.set_ylabel("exponent per row")
-    ax.legend(frameon=False, loc="lower left", ncols=2)
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return ax
 
 
