@@ -73,7 +73,7 @@ def null(n: int) -> None:
 
 def alike(n: int) -> None:
     print("unrelated domains (independent mixing, excursions along independent random planes, 8 channels), nominal 5 %")
-    random = windows = 0
+    random = windows = both = 0
     for seed in range(n):
         rng = np.random.default_rng([seed, 8])
         models = []
@@ -87,7 +87,10 @@ def alike(n: int) -> None:
         found = subspace_similarity(*models, n_draws=199, rng=seed)
         random += found.random_p <= 0.05
         windows += found.healthy_p <= 0.05
-    print(f"  random subspaces {share(random, n)}; healthy windows {share(windows, n)}", flush=True)
+        both += max(found.random_p, found.healthy_p) <= 0.05
+    print(
+        f"  random subspaces {share(random, n)}; healthy windows {share(windows, n)}; both {share(both, n)}", flush=True
+    )
 
 
 def speed(_: int) -> None:

@@ -279,10 +279,12 @@ def _claim(main: pd.DataFrame, similar: pd.DataFrame, alpha: float) -> str:
             said = "; ".join(f"{r['domain']} {r['share']:.0%} found, {r['false_rate']:.1%} false" for r in rows)
             parts.append(f"Left out of the fit, {words}: {said}.")
     for r in similar.to_dict("records"):
-        above = [name for name, p in (("random", r["random_p"]), ("healthy-window", r["healthy_p"])) if p <= 0.05]
-        words = f"more alike than {' and '.join(above)} subspaces" if above else "not more alike than either null"
-        if above == ["random"]:
-            words += ", not than healthy-window ones"
+        if r["random_p"] > 0.05:
+            words = "not more alike than random subspaces"
+        elif r["healthy_p"] > 0.05:
+            words = "more alike than random subspaces, not than healthy-window ones"
+        else:
+            words = "more alike than random and healthy-window subspaces"
         parts.append(
             f"Collapse subspaces of {r['a']} and {r['b']}: mean squared cosine {r['similarity']:.2f}, random"
             f" {r['random_mean']:.2f} (p = {r['random_p']:.3g}), healthy windows {r['healthy_mean']:.2f}"
