@@ -8,7 +8,8 @@ The similarity of two collapse subspaces is the mean squared cosine of their pri
   the same way. Channels are correlated in healthy rows too, so two domains may agree without any collapse.
 
 Call two domains alike only where both p-values are small. The healthy null alone is no test of unrelated excursions:
-windows of one domain vary less than unrelated planes do (tests/proofs/manifold.py, ``alike``). P-values are one-sided, :math:`(1 + \#\{\text{null} \ge \text{value}\})/(B + 1)`.
+windows of one domain vary less than unrelated planes do (tests/proofs/manifold.py, ``alike``). P-values are one-sided,
+:math:`(1 + \#\{\text{null} \ge \text{value}\})/(B + 1)`.
 """
 
 from __future__ import annotations
