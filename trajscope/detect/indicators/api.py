@@ -150,11 +150,15 @@ def early_warning(
     columns: dict[tuple[str, str], Floats] = {}
     notes: list[ChannelNote] = []
     kept: list[tuple[Channel, Floats, Floats, Links]] = []
+    memory = round(_span(span, window, method, n)) if method in ("ewma", "local") else 0
+    options: dict[str, Any] = {
+        "min_count": min_count, "memory": memory, "bias": bias, "low_frequency": low_frequency,
+    }  # fmt: skip
     for channel in source.channels:
         values, on = put_on_scale(channel.values, channel.role, scale or "role", min(window, 100))
         chain = links(channel.steps, channel.segment)
         z = residuals(values[None], method, _span(span, window, method, values.size), chain.bounds)
-        windows = windows_of(z, values[None], chain, window, min_count, every, bias, low_frequency)
+        windows = windows_of(z, values[None], chain, window, every=every, **options)
         for name, found in compute(own, windows).items():
             column = np.full(n, np.nan)
             column[channel.rows] = np.where(windows.whole, found[0], np.nan)
@@ -180,7 +184,7 @@ def early_warning(
         causal=method in CAUSAL,
         every=every,
         series={c.name: (c.rows, values, z) for c, values, z, _ in kept},
-        options={"min_count": min_count, "bias": bias, "low_frequency": low_frequency},
+        options=options,
         links={c.name: chain for c, _, _, chain in kept},
         rng=rng,
         provenance=make_provenance(

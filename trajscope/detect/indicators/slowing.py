@@ -20,8 +20,8 @@ autocorrelations cancels.
 **Jump guard.** A change of mean inside the window looks like slowing down to every indicator. :math:`G` is twice the
 log likelihood ratio of the best step in the window, AR(2) fitted with and without it; from :math:`G \ge 24` on (a
 stationary window of 250 rows reaches 15 in 1 of 50) the row has no evidence: NaN, and its window joins no reference.
-A step with :math:`G \ge 28` disqualifies every later window that still holds it: near the ends of a window it cannot be
-told from noise, and still looks like slowing down.
+A step with :math:`G \ge 28` disqualifies until both window and baseline have forgotten it: near the ends of a window it
+cannot be told from noise, and a baseline that is still on its way is as slow as slowing down.
 
 Limits: needs two windows of history; level by itself is no evidence (use ``dev_modulus`` against other runs); noise
 that grows while observation noise fades is called slowing down; momentum hides the precursor.
@@ -41,7 +41,7 @@ GUARD = 24.0
 """Twice the log likelihood ratio of a step from which a window is disqualified."""
 
 LATCH = 28.0
-"""The same, from which later windows are disqualified until the step has left them."""
+"""The same, from which later windows are disqualified until the step has left them and the baseline."""
 
 N_LAGS = 6
 """Lags of the noise-free ratio: more add noise at rates of 0.5 to 0.8, fewer tell less of a rise beyond."""
@@ -178,6 +178,7 @@ def slowing_score(
     place: NDArray[np.intp],
     whole: Bools,
     window: int,
+    memory: int = 0,
 ) -> Floats:
     """The score of one stretch; see the module.
 
@@ -192,6 +193,8 @@ def slowing_score(
     whole : ndarray of bool, shape (n_steps,)
         Rows whose window is whole.
     window : int
+    memory : int
+        Rows after which the baseline has forgotten a step.
 
     Returns
     -------
@@ -205,7 +208,7 @@ def slowing_score(
     # between the rows at which the guard was computed, its latest value decides what joins the reference
     latest = np.maximum.accumulate(np.where(np.isnan(shift), -1, np.arange(n_steps)), axis=1)
     held = np.where(latest >= 0, np.take_along_axis(shift, np.maximum(latest, 0), axis=1), np.inf)
-    until = np.maximum.accumulate(np.where(shift >= LATCH, place + window - 1, -1), axis=1)
+    until = np.maximum.accumulate(np.where(shift >= LATCH, place + window + memory - 1, -1), axis=1)
     held[np.arange(n_steps) < until] = np.inf
     n = np.maximum(count, 1.0)
     known = whole & (variance > 0) & ~np.isnan(rho[0]) & ~np.isnan(rho[1])

@@ -111,6 +111,8 @@ class Windows:
         Rows whose window is whole.
     rows : ndarray of int
         Rows at which the costly ones are valued (spectral_max, sample_entropy, mean_shift, slowing), all of them whole.
+    memory : int
+        Rows after which the baseline has forgotten a step.
     bias : bool
     low_frequency : float
         Cycles a row.
@@ -123,6 +125,7 @@ class Windows:
     rows: NDArray[np.intp]
     linked: Callable[[int], Bools | None] = lambda lag: None
     bounds: Sequence[int] = ()
+    memory: int = 0
     bias: bool = False
     low_frequency: float = 0.05
     _made: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -191,12 +194,21 @@ class Windows:
 
 
 def windows_of(
-    z: Floats, x: Floats, chain: Links, window: int, min_count: int | None, every: int, bias: bool, low_frequency: float
+    z: Floats,
+    x: Floats,
+    chain: Links,
+    window: int,
+    *,
+    min_count: int | None,
+    every: int,
+    memory: int,
+    bias: bool,
+    low_frequency: float,
 ) -> Windows:
     """The windows of series that miss the same cells and hang together in the same way."""
     whole = chain.whole(z[0], window, min_count)
     rows = np.flatnonzero(whole & ((chain.age(z.shape[1]) - window) % every == 0))
-    return Windows(z, x, window, whole, rows, chain.linked, chain.bounds, bias, low_frequency)
+    return Windows(z, x, window, whole, rows, chain.linked, chain.bounds, memory, bias, low_frequency)
 
 
 def dominant_root(rho1: Floats, rho2: Floats) -> tuple[Floats, Floats]:
@@ -295,7 +307,9 @@ def _slowing(w: Windows) -> Floats:
     def score(part: slice) -> tuple[Floats, ...]:
         rho_here, since = [r[:, part] for r in rho], place[:, part] - part.start
         return (
-            slowing_score(rho_here, variance[:, part], count[:, part], shift[:, part], since, w.whole[part], w.window),
+            slowing_score(
+                rho_here, variance[:, part], count[:, part], shift[:, part], since, w.whole[part], w.window, w.memory
+            ),
         )
 
     return w._by_stretch(score)[0]
