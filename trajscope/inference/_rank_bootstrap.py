@@ -89,7 +89,8 @@ def draw_weights(
 def left_out_weights(clusters: NDArray[np.intp]) -> Floats:
     """Multiplicities that leave out one cluster each: (n_clusters, n_runs)."""
     k = int(clusters.max()) + 1
-    return (clusters[None, :] != np.arange(k)[:, None]).astype(np.float64)
+    weights: Floats = (clusters[None, :] != np.arange(k)[:, None]).astype(np.float64)
+    return weights
 
 
 def fisher_mean(rho: Floats, sizes: Floats) -> Floats:
