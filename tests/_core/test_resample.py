@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from trajscope._core.resample import bca_interval, cluster_draws, percentile_interval, proportion_interval
+from trajscope._core.resample import (
+    bca_interval,
+    cluster_draws,
+    cluster_means,
+    percentile_interval,
+    proportion_interval,
+)
 from trajscope.errors import InputError
 
 
@@ -70,3 +76,15 @@ def test_proportion_edges():
     assert proportion_interval(0, 0) == (0.0, 1.0)
     with pytest.raises(InputError, match="no proportion"):
         proportion_interval(3, 2)
+
+
+def test_means_of_clusters_have_the_distribution_of_draws() -> None:
+    rng = np.random.default_rng(11)
+    x, clusters = rng.normal(size=(40, 2)), rng.integers(0, 9, 40)
+    slow = np.array([x[rows].mean(axis=0) for rows in cluster_draws(clusters, 20_000, rng)])
+    fast = cluster_means(x, clusters, 20_000, rng)
+    np.testing.assert_allclose(
+        np.quantile(fast, [0.05, 0.5, 0.95], axis=0), np.quantile(slow, [0.05, 0.5, 0.95], axis=0), atol=0.02
+    )
+    with pytest.raises(InputError, match="nothing to resample"):
+        cluster_means([], [], 5, rng)

@@ -20,7 +20,7 @@ from scipy.stats import beta, norm
 
 from trajscope.errors import InputError
 
-__all__ = ["bca_interval", "cluster_draws", "percentile_interval", "proportion_interval"]
+__all__ = ["bca_interval", "cluster_draws", "cluster_means", "percentile_interval", "proportion_interval"]
 
 Floats = NDArray[np.float64]
 
@@ -74,6 +74,37 @@ def cluster_draws(
     for _ in range(n_draws):
         drawn = np.concatenate([group[rng.integers(0, group.size, group.size)] for group in groups])
         yield order[drawn] if alone else np.concatenate([members[i] for i in drawn])
+
+
+def cluster_means(values: ArrayLike, clusters: ArrayLike, n_draws: int, rng: np.random.Generator) -> Floats:
+    """Means over bootstrap samples that draw whole clusters with replacement: what `cluster_draws` is for, at once.
+
+    Parameters
+    ----------
+    values : (n,) or (n, d) array
+    clusters : (n,) array
+    n_draws : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (n_draws,) or (n_draws, d) array
+
+    Examples
+    --------
+    >>> means = cluster_means([0.0, 0.0, 1.0], ["a", "a", "b"], 1000, np.random.default_rng(0))
+    >>> sorted({round(float(m), 3) for m in means})
+    [0.0, 0.333, 1.0]
+    """
+    x = np.asarray(values, dtype=np.float64)
+    names, labels = np.unique(np.asarray(clusters), return_inverse=True)
+    if not names.size:
+        raise InputError("nothing to resample: there are no rows")
+    sums = np.zeros((names.size, *x.shape[1:]))
+    np.add.at(sums, labels, x)
+    counts = rng.multinomial(names.size, np.full(names.size, 1 / names.size), size=n_draws)
+    sizes = counts @ np.bincount(labels)
+    return np.asarray((counts @ sums) / (sizes if x.ndim == 1 else sizes[:, None]))
 
 
 def percentile_interval(draws: ArrayLike, level: float = 0.95) -> tuple[float, float]:

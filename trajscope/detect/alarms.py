@@ -81,10 +81,25 @@ def first_alarm(
     return Alarm(float(at[hits[0]]), float(confirmed[hits[0]])) if hits.size else None
 
 
-def extremes(steps: ArrayLike, confirmed: Floats, start: float, low: float, high: float) -> tuple[float, float]:
-    """Largest confirmed score in ``[start, low)`` and in ``[low, high]``.
+def extremes(
+    steps: ArrayLike, confirmed: Floats, start: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> tuple[Floats, Floats]:
+    """Largest confirmed score in ``[start, low)`` and in ``[low, high]``, for one window or for many at once.
 
-    Both ends of the window belong to it: an alarm exactly one `min_lead` ahead is in time.
+    Both ends of the window belong to it: an alarm exactly one `min_lead` ahead is in time. `steps` rise.
     """
-    low = max(low, start)
-    return largest(steps, confirmed, start, low), largest(steps, confirmed, low, np.nextafter(high, np.inf))
+    at = np.asarray(steps, dtype=np.float64)
+    begin = np.asarray(start, dtype=np.float64)
+    opens = np.maximum(np.asarray(low, dtype=np.float64), begin)
+    first, window = np.searchsorted(at, begin), np.searchsorted(at, opens)
+    after = np.searchsorted(at, np.asarray(high, dtype=np.float64), side="right")
+    return _range_max(confirmed, first, window), _range_max(confirmed, window, after)
+
+
+def _range_max(values: Floats, first: NDArray[np.intp], stop: NDArray[np.intp]) -> Floats:
+    """Largest of ``values[first:stop]`` for each pair; -inf where the range is empty."""
+    first, stop = np.broadcast_arrays(first, stop)
+    padded = np.append(values, -np.inf)
+    pairs = np.stack([first, np.maximum(stop, first)], axis=-1).ravel()
+    found = np.maximum.reduceat(padded, pairs)[::2].reshape(first.shape)
+    return np.where(stop > first, found, -np.inf)

@@ -75,7 +75,8 @@ class Case:
 
     def extremes(self, name: str) -> tuple[float, float]:
         """Largest confirmed score before the window and in it."""
-        return extremes(self.steps, self.scores[name], self.start, self.low, self.high)
+        before, inside = extremes(self.steps, self.scores[name], self.start, self.low, self.high)
+        return float(before), float(inside)
 
 
 def frames_of(scores: Any) -> dict[str, pd.DataFrame]:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from trajscope._core.conformal import conformal_threshold, needed_runs, upper_rate
-from trajscope._core.resample import cluster_draws, percentile_interval, proportion_interval
+from trajscope._core.resample import cluster_means, percentile_interval, proportion_interval
 from trajscope.detect.alarms import first_alarm
 from trajscope.inference._lead_cases import CALIBRATION, Case
 from trajscope.inference._lead_stats import (
@@ -116,11 +116,11 @@ class Judged:
         hit_low, hit_high = proportion_interval(k, n, level)
         mean_low = mean_high = math.nan
         if n:
-            draws = list(cluster_draws(clusters, n_boot, rng))
-            mean_low, mean_high = percentile_interval([restricted[r].mean() for r in draws], level)
+            hits = ~np.isnan(leads)
+            draws = cluster_means(np.column_stack([restricted, hits]), clusters, n_boot, rng)
+            mean_low, mean_high = percentile_interval(draws[:, 0], level)
             if len(set(clusters)) < n and 0 < k < n:  # runs of a seed share a trunk: they are not n trials
-                hits = ~np.isnan(leads)
-                low, high = percentile_interval([hits[r].mean() for r in draws], level)
+                low, high = percentile_interval(draws[:, 1], level)
                 hit_low, hit_high = min(low, hit_low), max(high, hit_high)
         ordered = np.sort(np.nan_to_num(leads, nan=-np.inf))[::-1]
         median = float(np.median(ordered)) if n else math.nan
@@ -190,7 +190,7 @@ class Judged:
         for ahead in sorted({stride, *(round(reach * f / stride) * stride for f in (0.125, 0.25, 0.5, 1.0))} - {0.0}):
             shares, clusters = risk_set_auc(self.events, everyone, self.name, ahead)
             if shares.size:
-                low, high = percentile_interval([shares[r].mean() for r in cluster_draws(clusters, n_boot, rng)], level)
+                low, high = percentile_interval(cluster_means(shares, clusters, n_boot, rng), level)
                 risk.append((ahead, float(shares.mean()), low, high, shares.size))
         return {
             "roc": pd.DataFrame({"threshold": levels, "false_alarm_rate": rate, "sensitivity": hit}),

@@ -32,6 +32,7 @@ __all__ = [
     "shift_null",
     "survival",
     "time_in_warning",
+    "window_auc",
 ]
 
 Floats = NDArray[np.float64]
@@ -78,14 +79,19 @@ def label_null(
         own = [c for c in events if c.stratum == stratum]
         runs = own + [c for c in healthy if c.stratum == stratum]
         h = thresholds[stratum]
-        warns = np.zeros((len(own), len(runs)), dtype=bool)  # would this event have been foreseen in that run?
-        for i, event in enumerate(own):
-            for j, run in enumerate(runs):
-                before, inside = extremes(run.steps, run.scores[name], event.start, event.low, event.high)
-                warns[i, j] = before <= h < inside
+        before, inside = _beside(own, runs, name)
+        warns = (before <= h) & (h < inside)  # would this event have been foreseen in that run?
         columns = np.array([rng.permutation(len(runs))[: len(own)] for _ in range(n)])
         counts += warns[np.arange(len(own))[None, :], columns].sum(axis=1)
     return counts
+
+
+def _beside(events: Sequence[Case], runs: Sequence[Case], name: str) -> tuple[Floats, Floats]:
+    """Largest score of each run before and in the window of each event: two of shape (n_events, n_runs)."""
+    start, low, high = (np.array([getattr(c, k) for c in events], dtype=np.float64) for k in ("start", "low", "high"))
+    found = [extremes(run.steps, run.scores[name], start, low, high) for run in runs]
+    before, inside = (np.array([f[i] for f in found]).reshape(len(runs), len(events)).T for i in (0, 1))
+    return before, inside
 
 
 def roc(events: Sequence[tuple[float, float]], healthy: Floats) -> tuple[Floats, Floats, Floats]:
@@ -126,23 +132,21 @@ def risk_set_auc(events: Sequence[Case], others: Sequence[Case], name: str, ahea
     Scores are compared `ahead` steps before the onset, at the last row at or before that step; a run is at risk while
     its own event has not begun. Returns the shares and the clusters of the events.
     """
-    shares, clusters = [], []
-    for case in events:
-        at = case.onset - ahead
-        if at < max(case.start, case.injection):
-            continue
-        own = _value(case, name, at)
-        rivals = [
-            _value(c, name, at)
-            for c in others
-            if c is not case and c.stratum == case.stratum and c.onset > case.onset and c.steps[-1] >= at
-        ]
-        if own is None:
-            continue
-        values = np.array([v for v in rivals if v is not None])
-        if values.size:
-            shares.append(float(np.mean((values < own) + 0.5 * (values == own))))
-            clusters.append(case.cluster)
+    asked = [c for c in events if c.onset - ahead >= max(c.start, c.injection)]
+    shares: list[float] = []
+    clusters: list[str] = []
+    for stratum in sorted({c.stratum for c in asked}):
+        own = [c for c in asked if c.stratum == stratum]
+        runs = [c for c in others if c.stratum == stratum]
+        at = np.array([c.onset - ahead for c in own])
+        value = np.array([_values(c, name, at) for c in runs]).reshape(len(runs), len(own))
+        onset, last = np.array([c.onset for c in runs]), np.array([c.steps[-1] for c in runs])
+        for i, case in enumerate(own):
+            known = float(_values(case, name, at[i : i + 1])[0])
+            beside = value[(onset > case.onset) & (last >= at[i]), i]
+            share = [] if np.isnan(known) else _below(known, beside[~np.isnan(beside)])
+            shares.extend(share)
+            clusters.extend([case.cluster] * len(share))
     return np.array(shares), clusters
 
 
@@ -151,19 +155,28 @@ def window_auc(events: Sequence[Case], healthy: Sequence[Case], name: str) -> fl
 
     Ties count half; 0.5 where the score knows nothing. NaN where no event has a healthy run beside it.
     """
-    shares = []
-    for case in events:
-        own = case.extremes(name)[1]
-        beside = [c for c in healthy if c.stratum == case.stratum and c.steps[-1] >= case.high]
-        values = np.array([extremes(c.steps, c.scores[name], case.start, case.low, case.high)[1] for c in beside])
-        if values.size:
-            shares.append(np.mean((values < own) + 0.5 * (values == own)))
+    shares: list[float] = []
+    for stratum in sorted({c.stratum for c in events}):
+        own = [c for c in events if c.stratum == stratum]
+        runs = [c for c in healthy if c.stratum == stratum]
+        if not runs:
+            continue
+        inside = _beside(own, runs, name)[1]
+        lasts = np.array([c.steps[-1] for c in runs])
+        for case, row in zip(own, inside, strict=True):
+            shares.extend(_below(case.extremes(name)[1], row[lasts >= case.high]))
     return float(np.mean(shares)) if shares else float("nan")
 
 
-def _value(case: Case, name: str, at: float) -> float | None:
-    row = int(np.searchsorted(case.steps, at, side="right")) - 1
-    return float(case.scores[name][row]) if row >= 0 else None
+def _below(own: float, others: Floats) -> list[float]:
+    """Share of `others` below, ties half; empty where there are none."""
+    return [float(np.mean((others < own) + 0.5 * (others == own)))] if others.size else []
+
+
+def _values(case: Case, name: str, at: Floats) -> Floats:
+    """Score at the last row at or before each step; NaN before the first row."""
+    row = np.searchsorted(case.steps, at, side="right") - 1
+    return np.where(row >= 0, case.scores[name][np.maximum(row, 0)], np.nan)
 
 
 def survival(leads: Floats) -> tuple[Floats, Floats]:

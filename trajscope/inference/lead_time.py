@@ -30,7 +30,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from trajscope._core.conformal import needed_runs
-from trajscope._core.resample import bca_interval, cluster_draws
+from trajscope._core.resample import bca_interval, cluster_means
 from trajscope._core.surrogates import as_generator
 from trajscope.errors import InputError, NotEnoughData, nearest
 from trajscope.history.labels import check_labels
@@ -221,7 +221,7 @@ class LeadTime(Result):
             raise NotEnoughData(f"{first} and {second} have no certified test event in common")
         difference = np.column_stack([(t[first] - t[second]).to_numpy(dtype=float) for t in (lead, hit)])
         clusters = [self._cluster[run] for run in lead.index]
-        draws = np.array([difference[r].mean(axis=0) for r in cluster_draws(clusters, n_boot, as_generator(rng))])
+        draws = cluster_means(difference, clusters, n_boot, as_generator(rng))
         owners = np.array(clusters)
         left = np.array([difference[owners != c].mean(axis=0) for c in np.unique(owners) if np.any(owners != c)])
         estimate = difference.mean(axis=0)
