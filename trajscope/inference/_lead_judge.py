@@ -184,7 +184,7 @@ class Judged:
         )
         time, waiting = kaplan_meier(ends - opened, warned) if leads.size else (np.zeros(0), np.zeros(0))
         risk = []
-        reach = max((c.high - c.low for c in self.events), default=0.0)
+        reach = max((c.high - max(c.low, c.start) for c in self.events), default=0.0)
         stride = max((c.stride for c in self.events), default=1.0)
         everyone = [c for c in self.cases if c.split != CALIBRATION[0] and self.name in c.scores]
         for ahead in sorted({stride, *(round(reach * f / stride) * stride for f in (0.125, 0.25, 0.5, 1.0))} - {0.0}):

@@ -31,7 +31,12 @@ def write_study(study: Study, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     written = [out / "claim.md", out / "study.json"]
     lines = [f"# {study.name}", "", study.claim, ""]
-    lines += [f"- not used: {run}: {reason}" for run, reason in study.skipped.items()]
+    reasons: dict[str, list[str]] = {}
+    for run, reason in study.skipped.items():
+        reasons.setdefault(reason, []).append(run)
+    for reason, runs in reasons.items():
+        more = f" and {len(runs) - 3} more (study.json has all)" if len(runs) > 3 else ""
+        lines.append(f"- not used, {reason}: {', '.join(runs[:3])}{more}")
     written[0].write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8", errors="backslashreplace")
     written[1].write_text(json.dumps(study.to_dict(), indent=1, ensure_ascii=True) + "\n", encoding="ascii")
     for stem, table in study.tables.items():

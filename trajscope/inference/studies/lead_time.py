@@ -7,9 +7,13 @@ For each domain, and for all pooled; failures that were injected and failures th
 Beside the table of indicators:
 
 * **meta-state against single channel**: the best of each, chosen on calibration runs, paired over the test events;
-* **coordination**: do the channels move together before an onset? Mean absolute correlation over pairs, and the share
-  of variance along the first direction, in the rows before the onset, against shifting each channel circularly and
-  independently over the rows before.
+* **coordination**: do the channels move together before an onset? Mean absolute correlation over pairs, the share of
+  variance along the first direction and the drift in the rows before the onset, against shifting each channel
+  circularly and independently over the rows before. Channels of one run are never independent, so the same is asked
+  of a healthy run of the same condition (of the same seed, where there is one) at the same step, and the difference
+  is what counts.
+
+Pooled over domains, lead is counted in strides: a step of reinforcement learning is not a step of a classifier.
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope._core.conformal import needed_runs
-from trajscope._core.resample import proportion_interval
+from trajscope._core.resample import cluster_means, percentile_interval
 from trajscope._core.surrogates import as_generator, fill_gaps
-from trajscope.detect.manifold import manifold_channels
 from trajscope.errors import NotEnoughData, TrajscopeError
 from trajscope.history import Run
+from trajscope.history.trajectory import align
 from trajscope.inference._lead_cases import CALIBRATION
 from trajscope.inference._lead_scores import META, ORACLES, RULES, add_joint, run_scores, single_channels, state_scores
 from trajscope.inference.lead_time import LeadTime, lead_time
@@ -41,6 +45,11 @@ Floats = NDArray[np.float64]
 
 #: Rows before an onset in which the channels are asked whether they move together.
 BEFORE = 40
+MEASURES = ("correlation", "first", "drift")
+#: Roles whose movements are compared: dynamics, no performance and no schedule.
+MOVING = (
+    "loss", "grad_norm", "update_norm", "param_norm", "grad_cos", "policy_loss", "value_loss", "entropy", "kl"
+)  # fmt: skip
 _SHOWN = ["manifold", "pca D", "joint", "grad_z", "loss_z", "sigma_skip"]
 
 
@@ -87,7 +96,7 @@ def study(
             if not chosen["onset_step"].notna().any():
                 continue
             for level in (alpha, min(0.5, 2 * alpha)):
-                found = _lead(scores, chosen, level, generator)
+                found = _lead(scores, chosen, level, generator, in_strides=domain == "all")
                 rows.append(found.table.reset_index().assign(domain=domain, origin=origin, alpha=level))
                 paired.extend(_paired(found, domain, origin, level, generator))
                 if level == alpha:
@@ -100,7 +109,7 @@ def study(
     tables = {
         "lead_time": table,
         "meta_against_single": versus,
-        "coordination": _summarise(joint),
+        "coordination": _summarise(joint, generator),
         "not_computed": pd.DataFrame(notes),
     }
     return Study(
@@ -202,13 +211,17 @@ def _score(
         scores[row["run"]] = run_scores(
             run, float(injection) if injection == injection and injection is not None else np.inf
         )
-        if row["onset_step"] == row["onset_step"]:
-            found = coordination(run, row["onset_step"], rng=rng)
-            if found:
-                together.append({"domain": row["domain"], "origin": row["origin"], "run": row["run"], **found})
     known = part[part["run"].isin(read)]
     healthy = known.loc[(known["split"] == CALIBRATION[0]) & known["onset_step"].isna(), "run"].tolist()
     seeds = {r["run"]: str(r["seed"]) for r in known.to_dict("records")}
+    quiet = known.loc[known["onset_step"].isna(), "run"].tolist()
+    for row in known[known["onset_step"].notna()].to_dict("records"):
+        found = coordination(read[row["run"]], row["onset_step"], rng=rng)
+        other = next((run for run in quiet if seeds[run] == seeds[row["run"]]), quiet[0])
+        beside = coordination(read[other], row["onset_step"], rng=rng)
+        if found and beside:
+            entry = {"domain": row["domain"], "origin": row["origin"], "run": row["run"], "cluster": seeds[row["run"]]}
+            together.append({**entry, **found, **{f"healthy_{k}": v for k, v in beside.items()}})
     own = {name: scores[name] for name in read}
     add_joint(own, healthy)
     states, missing = state_scores(read, seeds, healthy, int(rng.integers(2**31)))
@@ -217,9 +230,21 @@ def _score(
     notes += [{"stratum": stratum, "score": k, "reason": v} for k, v in missing.items()]
 
 
-def _lead(scores: Mapping[str, pd.DataFrame], cases: pd.DataFrame, alpha: float, rng: np.random.Generator) -> LeadTime:
+def _lead(
+    scores: Mapping[str, pd.DataFrame],
+    cases: pd.DataFrame,
+    alpha: float,
+    rng: np.random.Generator,
+    *,
+    in_strides: bool,
+) -> LeadTime:
     used = {run: scores[run] for run in cases["run"] if run in scores}
     labels = cases[cases["run"].isin(used)].drop(columns=["domain", "origin"])
+    if in_strides:
+        strides = {run: float(np.median(np.diff(table.index.to_numpy()))) for run, table in used.items()}
+        used = {run: table.set_axis(table.index / strides[run], axis=0) for run, table in used.items()}
+        own = labels["run"].map(strides)
+        labels = labels.assign(**{c: labels[c] / own for c in ("onset_step", "injection_step")})
     # an injected failure is watched from its injection on; one that grew from within has no moment before which an
     # alarm would be false, other than the start of its ramp
     return lead_time(used, labels, alpha=alpha, horizon=float("inf"), rng=int(rng.integers(2**31)))
@@ -259,53 +284,64 @@ def _paired(found: LeadTime, domain: str, origin: str, alpha: float, rng: np.ran
 def coordination(run: Run, onset: float, *, n: int = 199, rng: Any = None) -> dict[str, float]:
     """Whether the channels of a run move together in the rows before an onset.
 
-    Returns ``correlation`` and ``first`` (share of the first direction), their expectation under independent circular
-    shifts, and p-values; empty where fewer than three channels have three times as many rows before.
+    One logged channel a role, none computed from another. ``correlation`` is the mean absolute correlation of their
+    changes over pairs, ``first`` the share of the first direction, ``drift`` the mean squared correlation of a channel
+    with time. Each comes with its expectation and its p-value under independent circular shifts over the last
+    6 `BEFORE` rows. Empty where fewer than three channels have three times `BEFORE` rows.
     """
     generator = as_generator(rng)
-    t = manifold_channels(run)
+    named = [c[0].name for role in MOVING if (c := [c for c in run.by_role(role) if len(c)])]
+    if len(named) < 3:
+        return {}
+    t = align(run, named)
     past = t.steps < onset
     values = np.where(t.mask, t.values, np.nan)[past]
     keep = [j for j in range(values.shape[1]) if np.isfinite(values[:, j]).mean() > 0.9 and np.nanstd(values[:, j]) > 0]
     if len(keep) < 3 or len(values) < 3 * BEFORE:
         return {}
-    x = np.where(np.isfinite(values[:, keep]), values[:, keep], np.nan)[-6 * BEFORE :]
-    x = np.diff(np.asarray(fill_gaps(np.arcsinh(x / np.nanmedian(np.abs(x), axis=0).clip(min=1e-12)))), axis=0)
+    x = values[:, keep][-6 * BEFORE :]
+    size = np.nanmedian(np.abs(np.where(np.isfinite(x), x, np.nan)), axis=0).clip(min=1e-12)
+    level = np.asarray(fill_gaps(np.arcsinh(x / size)))[1:]
+    moves = np.diff(np.asarray(fill_gaps(np.arcsinh(x / size))), axis=0)
+    time = np.arange(BEFORE) - (BEFORE - 1) / 2
 
-    def measure(window: Floats) -> tuple[float, float]:
-        r = np.corrcoef(window.T)
+    def measure(change: Floats, held: Floats) -> tuple[float, float, float]:
+        r = np.corrcoef(change[-BEFORE:].T)
         r = np.where(np.isfinite(r), r, 0.0)
         np.fill_diagonal(r, 1.0)
+        window = held[-BEFORE:] - held[-BEFORE:].mean(axis=0)
+        trend = (time @ window) ** 2 / (time @ time * np.maximum(np.sum(window**2, axis=0), 1e-300))
         pairs = np.abs(r[np.triu_indices(len(r), 1)])
-        return float(pairs.mean()), float(np.linalg.eigvalsh(r)[-1] / len(r))
+        return float(pairs.mean()), float(np.linalg.eigvalsh(r)[-1] / len(r)), float(trend.mean())
 
-    seen = measure(x[-BEFORE:])
-    null = np.array([measure(_shifted(x, generator)[-BEFORE:]) for _ in range(n)])
+    seen = measure(moves, level)
+    null = np.array([measure(*_shifted(moves, level, generator)) for _ in range(n)])
     p = (1 + np.sum(null >= np.array(seen), axis=0)) / (n + 1)
     centre = null.mean(axis=0)
-    return {
-        "correlation": seen[0], "expected_correlation": float(centre[0]), "p_correlation": float(p[0]),
-        "first": seen[1], "expected_first": float(centre[1]), "p_first": float(p[1]),
-    }  # fmt: skip
+    out: dict[str, float] = {}
+    for j, name in enumerate(MEASURES):
+        out |= {name: seen[j], f"expected_{name}": float(centre[j]), f"p_{name}": float(p[j])}
+    return out
 
 
-def _shifted(x: Floats, rng: np.random.Generator) -> Floats:
+def _shifted(moves: Floats, level: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Each column shifted circularly by its own number of rows."""
-    shifts = rng.integers(0, len(x), size=(1, x.shape[1]))
-    rows = (np.arange(len(x))[:, None] - shifts) % len(x)
-    return np.asarray(np.take_along_axis(x, rows, axis=0))
+    shifts = rng.integers(0, len(moves), size=(1, moves.shape[1]))
+    rows = (np.arange(len(moves))[:, None] - shifts) % len(moves)
+    return np.take_along_axis(moves, rows, axis=0), np.take_along_axis(level, rows, axis=0)
 
 
-def _summarise(table: pd.DataFrame) -> pd.DataFrame:
-    """How many events show coordination, by domain and origin; 5 % would by chance."""
+def _summarise(table: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """How many events show coordination (5 % would by chance), how many healthy runs, and by how much they differ."""
     import pandas as pd
 
     rows = []
     if len(table):
         for (domain, origin), part in table.groupby(["domain", "origin"]):
-            for name in ("correlation", "first"):
+            for name in MEASURES:
                 hits, n = int((part[f"p_{name}"] <= 0.05).sum()), len(part)
-                low, high = proportion_interval(hits, n)
+                difference = (part[name] - part[f"healthy_{name}"]).to_numpy(dtype=np.float64)
+                low, high = percentile_interval(cluster_means(difference, part["cluster"].to_numpy(), 4000, rng))
                 rows.append(
                     {
                         "domain": domain,
@@ -313,10 +349,12 @@ def _summarise(table: pd.DataFrame) -> pd.DataFrame:
                         "measure": name,
                         "n": n,
                         "significant": hits,
-                        "share": hits / n,
+                        "healthy_significant": int((part[f"healthy_p_{name}"] <= 0.05).sum()),
+                        "mean": float(part[name].mean()),
+                        "healthy_mean": float(part[f"healthy_{name}"].mean()),
+                        "difference": float(difference.mean()),
                         "low": low,
                         "high": high,
-                        "median_excess": float((part[name] - part[f"expected_{name}"]).median()),
                     }
                 )
     return pd.DataFrame(rows)
@@ -333,7 +371,8 @@ def _claim(table: pd.DataFrame, versus: pd.DataFrame, together: pd.DataFrame, al
             sentences.append(f"{where}: cannot tell, no stratum certifies a rate of {alpha:g}.")
             continue
         best = known.sort_values(["sensitivity", "mean_lead"], ascending=False, kind="stable").iloc[0]
-        median = "not reached" if np.isnan(best["median_lead"]) else f"{best['median_lead']:.4g} steps"
+        unit = "strides" if domain == "all" else "steps"
+        median = "not reached" if np.isnan(best["median_lead"]) else f"{best['median_lead']:.4g} {unit}"
         sentences.append(
             f"{where}: {best['indicator']} warned of {best['timely']:.0f} of {best['n_events']:.0f} in time "
             f"[{best['sensitivity_low']:.2f}, {best['sensitivity_high']:.2f}], median lead {median}, with "
@@ -344,7 +383,8 @@ def _claim(table: pd.DataFrame, versus: pd.DataFrame, together: pd.DataFrame, al
     for row in versus.to_dict("records"):
         if row["alpha"] != alpha or row["comparison"] != "meta-state - single channel":
             continue
-        interval = f"{row['lead']:+.3g} steps [{row['lead_low']:.3g}, {row['lead_high']:.3g}]"
+        unit = "strides" if row["domain"] == "all" else "steps"
+        interval = f"{row['lead']:+.3g} {unit} [{row['lead_low']:.3g}, {row['lead_high']:.3g}]"
         sentences.append(
             f"{row['domain']}, {row['origin']}: the best meta-state ({row['first']}) {words[str(row['verdict'])]} the "
             f"best single channel ({row['second']}), restricted mean lead {interval}."
@@ -352,9 +392,12 @@ def _claim(table: pd.DataFrame, versus: pd.DataFrame, together: pd.DataFrame, al
     for row in together.to_dict("records"):
         if row["measure"] != "correlation":
             continue
-        count = f"{row['significant']} of {row['n']} onsets"
-        verdict = "more often than by chance" if row["low"] > 0.05 else "not more often than by chance"
-        sentences.append(f"{row['domain']}, {row['origin']}: channels move together before {count}, {verdict}.")
+        verdict = "more" if row["low"] > 0 else "less" if row["high"] < 0 else "cannot tell whether more or less"
+        sentences.append(
+            f"{row['domain']}, {row['origin']}: channels move together in the rows before {row['significant']} of "
+            f"{row['n']} onsets and in {row['healthy_significant']} healthy runs at the same steps; mean correlation "
+            f"{verdict} than there: {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]."
+        )
     sentences.append(
         f"Thresholds hold for runs like the healthy calibration runs; {skipped} labelled runs were not used. The best "
         "indicator of many on the test runs is an optimistic choice; the paired comparisons choose on calibration runs."
