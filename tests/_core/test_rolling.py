@@ -71,7 +71,7 @@ def test_a_long_gone_outlier_leaves_nothing_behind():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_expanding_median_equals_the_obvious_loop(compiled, monkeypatch):
     if compiled:
-        monkeypatch.setattr(rolling, "_HEAP_LIMIT", 0)
+        monkeypatch.setattr(rolling, "_NUMPY_LIMIT", 0)
     x = _series(400)
     got = rolling.expanding_median(x)
     assert np.isnan(got[0])
@@ -128,3 +128,28 @@ def test_kernel_and_numpy_give_the_same_bits(monkeypatch):
     for one, two in zip(found[:half], found[half:], strict=True):
         for a, b in zip(one, two, strict=True):
             assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 20, 100, 1000])
+@pytest.mark.parametrize("n", [1, 3, 19, 700])
+def test_both_paths_give_the_same_bits(n, window, monkeypatch):
+    rng = np.random.default_rng(n + window)
+    x = np.round(rng.normal(size=n), 2) * 10.0 ** rng.integers(-2, 9, n)
+    x[rng.random(n) < 0.2] = np.nan
+    least = min(5, window)
+
+    def everything():
+        return [
+            *rolling.trailing_median_mad(x, window, min_count=least),
+            *rolling.trailing_median_mad(x, window, min_count=least, include=True),
+            rolling.trailing_quantile(x, window, 0.99, min_count=least, include=True),
+            *rolling.trailing_mean_std(x, window, min_count=least),
+            *rolling.trailing_mean_std(x, window, min_count=least, include=True),
+            rolling.expanding_median(x),
+        ]
+
+    monkeypatch.setattr(rolling, "_cells_so_far", 0.0)
+    plain = everything()
+    rolling.use_kernels()
+    for a, b in zip(plain, everything(), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -12,6 +12,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import binom
 
+from trajscope._core import rolling
 from trajscope.detect._predict import surprise
 from trajscope.detect.coincidence import coincident_spikes
 from trajscope.detect.reset import deliberate_reset
@@ -304,3 +305,29 @@ def test_the_plot_marks_every_class_and_quotes_the_name():
     assert [t.get_text() for t in ax.get_legend().get_texts()] == ["fast (known)", "divergence", "non-finite"]
     assert ax.get_ylabel() == channel.name
     plt.close(ax.figure)
+
+
+@pytest.mark.parametrize("side", ["up", "both"])
+@pytest.mark.parametrize("n", [1, 12, 130, 900])
+def test_both_paths_of_the_prediction_give_the_same_bits(n, side, monkeypatch):
+    rng = np.random.default_rng(n)
+    y = np.cumsum(rng.normal(size=n)) * 0.1 + rng.standard_t(3, n)
+    y[rng.random(n) < 0.05] = np.nan
+    y[rng.random(n) < 0.02] += 30
+    monkeypatch.setattr(rolling, "_cells_so_far", 0.0)
+    plain = surprise(y, side=side)
+    rolling.use_kernels()
+    compiled = surprise(y, side=side)
+    for name in ("location", "residual", "scale", "threshold", "flagged", "history", "judged"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(compiled, name))
+
+
+def test_leaving_out_what_does_not_stand_out_changes_no_flag():
+    rng = np.random.default_rng(3)
+    for size in (0.0, 5.0, 30.0):
+        y = rng.normal(size=600)
+        y[[200, 420]] += size
+        whole, part = surprise(y, side="both"), surprise(y, side="both", only_standing_out=True)
+        np.testing.assert_array_equal(whole.flagged, part.flagged)
+        np.testing.assert_array_equal(whole.z[whole.flagged], part.z[whole.flagged])
+        np.testing.assert_array_equal(whole.location, part.location)

@@ -30,6 +30,7 @@ from trajscope.errors import InputError
 
 __all__ = [
     "MAD_TO_SD",
+    "by_numpy",
     "expanding_median",
     "trailing_count",
     "trailing_mean_std",
@@ -54,8 +55,11 @@ kernel does everything. Both give the same bits."""
 _LIST_WINDOW = 64
 """Window from which one sorted list is quicker than sorting every window."""
 
-_HEAP_LIMIT = 50_000
-"""Rows up to which the expanding median runs in plain Python: about 0.1 s."""
+_HEAP_CELLS = 80
+"""Cells of a rolling window that cost as much as one row of the expanding median in plain Python: about 2 us."""
+
+_SUM_CELLS = 40
+"""The same for the trailing mean and standard deviation in numpy."""
 
 
 _cells_so_far = 0.0
@@ -67,8 +71,8 @@ def use_kernels() -> None:
     _cells_so_far = float("inf")
 
 
-def _by_numpy(cells: int) -> bool:
-    """Whether numpy should do a call of so many cells."""
+def by_numpy(cells: int) -> bool:
+    """Whether numpy should do a call of so many cells (rows x window), or a kernel that is compiled or loaded."""
     global _cells_so_far
     _cells_so_far += cells
     return cells <= _NUMPY_LIMIT and _cells_so_far <= _WARM_LIMIT
@@ -155,12 +159,12 @@ def _stats(
     values = np.where(np.isfinite(values), values, np.nan)
     if not values.size:
         return values, values
-    if _by_numpy(values.size * min(window, values.size)):
+    if by_numpy(values.size * min(window, values.size)):
         if not want_mad and window >= _LIST_WINDOW:
             location = _sorted_list_quantile(values, window, min_count, include, prob)
             return location, location
         window = max(1, min(window, values.size))
-        return _numpy_stats(values, window, min(min_count, window), include, prob, want_mad)
+        return _numpy_stats(values, window, min_count, include, prob, want_mad)
     from trajscope._core._rolling_kernels import trailing_order_stats
 
     return trailing_order_stats(values, window, min_count, include, prob, want_mad)
@@ -281,7 +285,12 @@ def trailing_mean_std(x: ArrayLike, window: int, *, min_count: int = 2, include:
     means = old.sum(1) / np.maximum(n_old, 1.0)
     latest = np.maximum.accumulate(np.where(usable, np.arange(n_old.size), -1))
     start = float(clean[np.argmax(good)])
-    ref = np.where(latest >= 0, means[np.maximum(latest, 0)], start)[:, None]
+    reference = np.where(latest >= 0, means[np.maximum(latest, 0)], start)
+    if not by_numpy(_SUM_CELLS * n):
+        from trajscope._core._rolling_kernels import trailing_mean_std_kernel
+
+        return trailing_mean_std_kernel(values, reference, window, min(min_count, window), include)
+    ref = reference[:, None]
 
     def over_window(a: Floats, b: Floats) -> Floats:
         # entry j: suffix of a from j on, plus prefix of b of length j
@@ -351,7 +360,7 @@ def expanding_median(x: ArrayLike) -> Floats:
     array([nan,  4.,  3.,  3.,  4.])
     """
     values = _check(x, 1, 1)
-    if values.size <= _HEAP_LIMIT:
+    if by_numpy(values.size * _HEAP_CELLS):
         out: Floats = _expanding_median(values, np.empty(values.size))
         return out
     from trajscope._core._rolling_kernels import expanding_median_kernel

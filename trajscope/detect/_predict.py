@@ -43,6 +43,7 @@ from scipy import stats
 
 from trajscope._core.rolling import (
     MAD_TO_SD,
+    by_numpy,
     trailing_count,
     trailing_mean_std,
     trailing_median,
@@ -54,6 +55,7 @@ __all__ = ["LONG_RUN", "Surprise", "surprise"]
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 LONG_RUN = 5
 """Flagged rows in a row from which they are a new level and enter the history."""
@@ -70,6 +72,7 @@ _TAIL_FREE = 1.1  # tails up to this many times a normal's pass for normal
 _TAIL_POWER = 3
 _SUSPECT = 4.5  # robust sd from which a row is left out of the history
 _PASSES = 6
+_CELLS_A_ROW = 500  # of all the rolling windows behind a residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,8 @@ class Surprise:
     flagged : ndarray of bool
     history : ndarray of int
         Residuals behind the scale, up to the window.
+    judged : ndarray of bool
+        Whether a row has a value and enough history to stand out.
     """
 
     location: Floats
@@ -97,6 +102,7 @@ class Surprise:
     threshold: Floats
     flagged: Bools
     history: NDArray[np.int64]
+    judged: Bools
 
     @property
     def z(self) -> Floats:
@@ -151,16 +157,23 @@ def _tail_weight(u: Floats, tail_window: int, side: str) -> Floats:
     return weight
 
 
-def _one_pass(
-    y: Floats,
-    left_out: Bools,
-    z: float,
-    window: int,
-    tail_window: int | None,
-    min_points: int,
-    floor: float,
-    sides: str,
-) -> tuple[Surprise, Bools]:
+@dataclass(frozen=True)
+class _Options:
+    z: float
+    window: int
+    tail_window: int | None
+    min_points: int
+    floor: float
+    side: str
+    only_standing_out: bool
+
+
+def _predicted(y: Floats, left_out: Bools, window: int) -> tuple[Floats, Floats, Floats, Ints, Ints]:
+    """Location, residual, the kept part of it, counts of rows and of kept residuals in the window."""
+    if y.size and not by_numpy(_CELLS_A_ROW * y.size):
+        from trajscope.detect._predict_kernel import predict
+
+        return predict(y, left_out, window, _HALF, _SHORT)
     kept = np.where(left_out, np.nan, y)
     location = _location(kept)
     r = y - location
@@ -171,23 +184,34 @@ def _one_pass(
     carried = np.clip(np.nan_to_num(np.concatenate([[0.0], r_kept[:-1]])), -bound, bound)
     e = r - phi * carried
     e_kept = np.where(left_out, np.nan, e)
-    history = trailing_count(e_kept, window)
-    long = MAD_TO_SD * trailing_median_mad(e_kept, window, min_count=3)[1]
-    short = 0.8 * MAD_TO_SD * trailing_median_mad(e_kept, _SHORT, min_count=3)[1]
-    mean, std = trailing_mean_std(e_kept, window, min_count=1)
+    return location, e, e_kept, trailing_count(kept, window), trailing_count(e_kept, window)
+
+
+def _one_pass(y: Floats, left_out: Bools, o: _Options) -> tuple[Surprise, Bools]:
+    location, e, e_kept, points, history = _predicted(y, left_out, o.window)
+    mean, std = trailing_mean_std(e_kept, o.window, min_count=1)
+    judged = (points >= o.min_points) & (history >= o.min_points - 2)
     rms = np.where(history < _SHORT, 1.0, _RMS_SHARE) * np.hypot(mean, std)
-    scale = np.fmax(np.fmax(long, short), np.fmax(rms, floor))
-    u = np.divide(e_kept, scale, out=np.full(y.size, np.nan), where=(scale > 0) & (history >= _SHORT))
-    threshold = np.full(y.size, float(z)) if tail_window is None else z * _tail_weight(u, tail_window, sides)
+    least = np.fmax(rms, o.floor)
+    if o.only_standing_out and not np.any(judged & _beyond(e, min(o.z, _SUSPECT) * least, o.side)):
+        nothing = np.zeros(y.size, dtype=bool)
+        unknown = np.full(y.size, np.nan)
+        return Surprise(location, e, unknown, unknown, nothing, history, judged), nothing
+    long = MAD_TO_SD * trailing_median_mad(e_kept, o.window, min_count=3)[1]
+    short = 0.8 * MAD_TO_SD * trailing_median_mad(e_kept, _SHORT, min_count=3)[1]
+    scale = np.fmax(np.fmax(long, short), least)
+    threshold = np.full(y.size, float(o.z))
+    if o.tail_window is not None and not (o.only_standing_out and not np.any(judged & _beyond(e, o.z * scale, o.side))):
+        u = np.divide(e_kept, scale, out=np.full(y.size, np.nan), where=(scale > 0) & (history >= _SHORT))
+        threshold *= _tail_weight(u, o.tail_window, o.side)
     few = history < _YOUNG
     freedom = np.maximum(np.minimum(history[few], _SHORT // 3 + 1), history[few] / 3)
     threshold[few] = np.maximum(threshold[few], stats.t.ppf(1 - _SHORT_LEVEL, np.maximum(freedom, 1)))
-    points = trailing_count(kept, window)
-    threshold[(points < min_points) | (history < min_points - 2)] = np.inf
+    threshold[~judged] = np.inf
     level = threshold * scale
-    flagged = _beyond(e, level, sides)
-    suspect = _beyond(e, np.where(np.isfinite(level), np.minimum(_SUSPECT * scale, level), np.inf), sides)
-    return Surprise(location, e, scale, threshold, flagged, history), suspect
+    flagged = _beyond(e, level, o.side)
+    suspect = _beyond(e, np.where(np.isfinite(level), np.minimum(_SUSPECT * scale, level), np.inf), o.side)
+    return Surprise(location, e, scale, threshold, flagged, history, judged), suspect
 
 
 def short_runs(flagged: Bools, longest: int) -> Bools:
@@ -213,6 +237,7 @@ def surprise(
     min_points: int = 5,
     floor: float = 1e-12,
     side: str = "up",
+    only_standing_out: bool = False,
 ) -> Surprise:
     """Predict each row from those before it and flag the rows that stand out.
 
@@ -229,6 +254,9 @@ def surprise(
     floor : float
         Smallest scale, in units of ``y``.
     side : {"up", "down", "both"}
+    only_standing_out : bool, default False
+        Leave scale and threshold NaN, or the threshold as low as it can be, where no row of the series stands out
+        anyway. Location, residual, flags and history are the same.
 
     Returns
     -------
@@ -243,8 +271,9 @@ def surprise(
     """
     y = np.where(np.isfinite(y), y, np.nan)
     left_out = np.zeros(y.size, dtype=bool)
+    options = _Options(z, window, tail_window, min_points, floor, side, only_standing_out)
     for _ in range(_PASSES):
-        found, suspect = _one_pass(y, left_out, z, window, tail_window, min_points, floor, side)
+        found, suspect = _one_pass(y, left_out, options)
         now = short_runs(suspect, LONG_RUN)
         if np.array_equal(now, left_out):
             break

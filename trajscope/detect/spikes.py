@@ -252,7 +252,16 @@ def spikes(
         floor = default_floor(y, scale)
     elif not floor > 0:
         raise InputError(f"floor is {floor}; expected a positive scale, in units of {scale!r} values.")
-    found = surprise(y, z=z, window=window, tail_window=tail_window, min_points=min_points, floor=floor, side=side)
+    found = surprise(
+        y,
+        z=z,
+        window=window,
+        tail_window=tail_window,
+        min_points=min_points,
+        floor=floor,
+        side=side,
+        only_standing_out=True,
+    )
     events = excursions(y, np.isfinite(x), found.flagged, found.location, found.scale, found.residual, fast, slow, band)
     rows = np.array([e[0] for e in events], dtype=np.intp)
     peaks = np.array([e[1] for e in events], dtype=np.intp)
@@ -272,7 +281,7 @@ def spikes(
         side=side,
         scale=scale,
         n_rows=int(x.size),
-        n_judged=int(np.count_nonzero(np.isfinite(found.threshold) & np.isfinite(x))),
+        n_judged=int(np.count_nonzero(found.judged & np.isfinite(x))),
         stride=stride,
         x_steps=series.steps,
         x_values=x,
