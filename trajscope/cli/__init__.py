@@ -19,6 +19,7 @@ __all__ = ["main"]
 VERBS = {
     "inspect": "Formats, runs, channels with roles, steps, segments and problems.",
     "audit": "Judge runs: one page a run, an index page where there are several.",
+    "compare": "Compare groups of runs: bands, who ends better, in what the failed ones differ.",
     "score": "Score many runs into one table, a row each; continued where it was stopped.",
     "calibrate": "Make thresholds for alarms from your own healthy runs.",
     "study": "Ask one question of many labelled runs: table, figures, what may be claimed.",

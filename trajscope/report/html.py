@@ -16,14 +16,15 @@ from trajscope.report.words import RESULT_MARKS, VERDICT_MARKS, VERDICT_WORDS
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["cohort_page", "run_page"]
+__all__ = ["cohort_page", "environment", "run_page"]
 
 #: Rows of the events and channels tables that a page shows; the JSON report has all.
 MOST_ROWS = 60
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates of this package; everything that is put into them is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -44,7 +45,7 @@ def run_page(audit: Audit) -> str:
     """One run on one page."""
     meta = meta_page.figure(audit)
     text: str = (
-        _environment()
+        environment()
         .get_template("run.html")
         .render(
             s=audit.to_dict(),
@@ -68,5 +69,5 @@ def cohort_page(rows: list[dict[str, Any]], failed: list[tuple[str, str]]) -> st
     order = ["not healthy", "look closer", "cannot tell", "healthy"]
     listed = sorted(rows, key=lambda r: (order.index(r["verdict"]), r["run"]))
     counts = {v: sum(r["verdict"] == v for r in rows) for v in order}
-    text: str = _environment().get_template("cohort.html").render(rows=listed, counts=counts, failed=failed)
+    text: str = environment().get_template("cohort.html").render(rows=listed, counts=counts, failed=failed)
     return text
