@@ -10,6 +10,7 @@ from scipy.stats import binom
 
 from trajscope.detect.first_mover import first_mover
 from trajscope.errors import InputError
+from trajscope.simulate import ar
 
 
 def channels(leads: dict[str, int | None], n: int = 500, at: int = 300, seed: int = 0) -> dict[str, np.ndarray]:
@@ -104,3 +105,38 @@ def test_bad_arguments():
         first_mover([1, 2], 300)
     with pytest.raises(InputError, match="each side"):
         first_mover(data, 300, before=-1)
+
+
+@pytest.mark.parametrize(("phi", "ramp"), [(0.0, 0), (0.5, 0), (0.5, 12)])
+def test_intervals_cover_the_beginning_and_ties_stay_ties(phi, ramp):
+    covered = judged = wrong = 0
+    for seed in range(25):
+        rng = np.random.default_rng([seed, ramp])
+        x = 10 + np.sqrt(1 - phi**2) * ar(500, phi, 3, rng=rng)
+        t = np.arange(500)
+        x += 12 * (np.clip((t - 299) / ramp, 0, 1) if ramp else t >= 300)[:, None]
+        found = first_mover(dict(zip("abc", x.T, strict=True)), event=300, n_null=39, rng=seed)
+        covered += sum(m.low < 300 <= m.high for m in found.moves if m.moved)
+        judged += sum(m.moved for m in found.moves)
+        wrong += found.verdict == "first"
+    assert judged >= 70
+    assert covered >= binom.ppf(0.001, judged, 0.95)
+    assert wrong <= binom.ppf(0.999, 25, 0.05)
+
+
+def test_an_exit_that_noise_makes_elsewhere_too_is_not_first():
+    data = channels({"a": None, "b": 0, "c": 0})
+    at = np.random.default_rng(3).choice(np.arange(110, 500), 12, replace=False)
+    data["a"][at] += 40  # single rows, anywhere
+    data["a"][280] += 40
+    found = first_mover(data, event=300)
+    assert found.verdict == "cannot tell"
+    assert "random times" in found.reason
+
+
+def test_plot_shows_a_row_a_channel():
+    found = first_mover(channels({"update": 9, "loss": 5, "<b>$x$": 0, "calm": None}), event=300)
+    ax = found.plot()
+    assert [t.get_text().split(" ")[0] for t in ax.get_yticklabels()][:2] == ["update", "loss"]
+    assert "moved first" in ax.get_title(loc="left")
+    assert set(found.traces) == {"update", "loss", "<b>$x$", "calm"}
