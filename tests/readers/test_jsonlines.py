@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from trajscope.history import Run
@@ -56,8 +56,8 @@ def test_numbers_beyond_a_float_are_infinite_and_counted(write: Write, filler: f
     lines = (f'{{"step": {i}, "loss": {v}, "other": {json.dumps(filler)}}}\n' for i, v in enumerate(texts))
     run = read_run(write("a.jsonl", "".join(lines)))
     np.testing.assert_array_equal(run.channels["loss"].values, [np.inf, -np.inf, np.inf, 1e70, np.inf, 0.5])
-    (problem,) = run.problems
-    assert (problem.code, problem.severity, problem.count, problem.file) == ("overflow", "info", 4, "a.jsonl")
+    said = [(p.code, p.severity, p.count, p.file) for p in run.problems]
+    assert said == [("overflow", "info", 4, "a.jsonl"), ("inexact-integers", "info", 1, "a.jsonl")]
 
 
 @pytest.mark.parametrize("values", [["Infinity", "0.5"], ["Infinity", "NaN"], ["-Infinity", "1" + "0" * 70, "3"]])
@@ -65,7 +65,7 @@ def test_written_infinities_are_no_overflow(write: Write, values: list[str]) -> 
     lines = (f'{{"step": {i}, "loss": {v}}}\n' for i, v in enumerate(values))
     run = read_run(write("a.jsonl", "".join(lines)))
     np.testing.assert_array_equal(run.channels["loss"].values, [float(v) for v in values])
-    assert not run.problems
+    assert not [p for p in run.problems if p.code != "inexact-integers"]
 
 
 def test_nested_objects_lists_settings_and_media(write: Write) -> None:
@@ -232,6 +232,9 @@ RECORD = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(RECORD, min_size=1, max_size=20))
 def test_fast_path_equals_patient_path(records: list[dict[str, Any]]) -> None:
+    floats = [v for r in records for v in (r["loss"], r.get("nested", {}).get("a", 0.0))]
+    # A long integer beside a large float sends the file to the patient path: it may have been rounded.
+    assume(max(map(abs, floats)) < 2**53 or all(abs(r.get("n", 0)) < 2**53 for r in records))
     data = "".join(json.dumps(r) + "\n" for r in records).encode()
     fast = fast_table(data, "f")
     assert fast is not None

@@ -7,12 +7,13 @@ Windows-1252 for the lines that are no UTF-8. What was done is a `Problem`; noth
 from __future__ import annotations
 
 import codecs
+import re
 from pathlib import Path
 
 from trajscope.history import Problem
 from trajscope.readers._gzip import read_bytes
 
-__all__ = ["clean_bytes", "head_text", "load_text"]
+__all__ = ["clean_bytes", "head_text", "load_text", "wide_encoding"]
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -23,6 +24,8 @@ _BOMS = (
 )
 #: Control characters that no text log holds (it may hold tabs, line ends, escapes of a terminal).
 _STRANGE = bytes(c for c in range(32) if c not in b"\t\n\r\x0b\x0c\x1b\b\a")
+
+_ZEROS = re.compile(rb"\0+")
 
 
 def load_text(path: Path, label: str) -> tuple[bytes, list[Problem]]:
@@ -58,7 +61,7 @@ def clean_bytes(raw: bytes, label: str = "") -> tuple[bytes, list[Problem]]:
     problems: list[Problem] = []
     if not raw:
         return raw, [Problem("empty-file", "info", "The file is empty", label, count=0)]
-    encoding = _wide_encoding(raw)
+    encoding = wide_encoding(raw)
     if encoding is not None:
         mark = next((b for b, _ in _BOMS if raw.startswith(b)), b"")
         unit = 4 if "32" in encoding else 2
@@ -100,7 +103,7 @@ def clean_bytes(raw: bytes, label: str = "") -> tuple[bytes, list[Problem]]:
     return raw, problems
 
 
-def _wide_encoding(raw: bytes) -> str | None:
+def wide_encoding(raw: bytes) -> str | None:
     """UTF-16 or UTF-32, by its mark or by the zero bytes of plain text."""
     for mark, name in _BOMS[1:]:
         if raw.startswith(mark):
@@ -153,6 +156,6 @@ def head_text(head: bytes) -> str:
     body, _ = clean_bytes(head)
     text = body.decode("utf-8", errors="replace")
     strange = len(body) - len(body.translate(None, _STRANGE)) + text.count("\ufffd")
-    if _wide_encoding(head) is None:
-        strange += head.rstrip(b"\0").count(0)
+    if wide_encoding(head) is None:
+        strange += len(_ZEROS.findall(head.rstrip(b"\0")))  # a hole in a text is one, however long
     return "" if strange > 0.01 * len(text) + 1 else text

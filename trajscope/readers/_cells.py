@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MISSING", "POINT_THOUSANDS", "NumberCells", "number_cells", "parse_number"]
+from trajscope.readers._json_text import INFINITY, MINUS_INFINITY
+
+__all__ = ["MISSING", "POINT_THOUSANDS", "NumberCells", "inexact", "number_cells", "parse_number"]
 
 #: Spellings of a missing cell; compared without case and surrounding blanks.
 MISSING = ("", "None", "null", "N/A", "n/a", "NA", "<NA>", "nil", "-", "--")
@@ -23,8 +25,8 @@ MISSING = ("", "None", "null", "N/A", "n/a", "NA", "<NA>", "nil", "-", "--")
 _MISSING = frozenset(m.lower() for m in MISSING)
 _NAN = frozenset({"nan", "+nan", "-nan", "1.#qnan", "1.#ind", "-1.#ind", "nan(ind)", "-nan(ind)"})
 _INF = {
-    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity", "1.#inf", "∞", "+∞"), float("inf")),
-    **dict.fromkeys(("-inf", "-infinity", "-1.#inf", "-∞"), float("-inf")),
+    **dict.fromkeys(("inf", "+inf", "infinity", "+infinity", "1.#inf", "∞", "+∞"), INFINITY),
+    **dict.fromkeys(("-inf", "-infinity", "-1.#inf", "-∞"), MINUS_INFINITY),
 }
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _INTEGER = re.compile(r"[+-]?\d+\Z")
@@ -41,6 +43,9 @@ _UNIT = re.compile(
     r"(?P<number>[+-]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|[A-Za-zµ]{1,4}(?:/[A-Za-z]{1,4})?)\Z"
 )
 _LONGEST = 64
+_LONGEST_NUMBER = 1024
+#: The smallest integer that rounds to infinity.
+_BEYOND = 2**1024 - 2**970
 
 
 def parse_number(text: str, *, decimal_comma: bool = False) -> tuple[float | int | None, str]:
@@ -71,7 +76,7 @@ def parse_number(text: str, *, decimal_comma: bool = False) -> tuple[float | int
     if len(cell) >= 2 and cell[0] == cell[-1] and cell[0] in "\"'":
         cell = cell[1:-1].strip()
     if len(cell) > _LONGEST:
-        return None, "bad"
+        return _long(cell)
     if _INTEGER.match(cell):
         return int(cell), "number"
     if decimal_comma and POINT_THOUSANDS.match(cell):
@@ -89,6 +94,16 @@ def parse_number(text: str, *, decimal_comma: bool = False) -> tuple[float | int
     if low in ("true", "false"):
         return float(low == "true"), "bool"
     return _unusual(cell, decimal_comma)
+
+
+def _long(cell: str) -> tuple[float | int | None, str]:
+    """A cell too long for any spelling but plain digits."""
+    if len(cell) > _LONGEST_NUMBER or not _NUMBER.match(cell):
+        return None, "bad"
+    value = float(cell)
+    if value in (np.inf, -np.inf):
+        return value, "overflow"
+    return (int(cell) if _INTEGER.match(cell) else value), "number"
 
 
 def _unusual(cell: str, decimal_comma: bool) -> tuple[float | None, str]:
@@ -127,12 +142,15 @@ class NumberCells:
         How many cells of each kind (`parse_number`).
     bad : tuple of int
         Positions of cells that are no number and not missing.
+    rounded : int
+        Integers that ``values`` does not hold exactly.
     """
 
     values: NDArray[Any]
     valid: NDArray[np.bool_]
     kinds: Counter[str] = field(default_factory=Counter)
     bad: tuple[int, ...] = ()
+    rounded: int = 0
 
 
 def number_cells(cells: Iterable[str | None], *, decimal_comma: bool = False) -> NumberCells:
@@ -161,15 +179,19 @@ def number_cells(cells: Iterable[str | None], *, decimal_comma: bool = False) ->
         large = large or (isinstance(value, int) and abs(value) > 2**53)
         if kind == "bad":
             bad.append(i)
+    rounded = 0
     if large and all(isinstance(n, int) and abs(n) < 2**63 for n in numbers):
         values: NDArray[Any] = np.array(numbers, dtype=np.int64)
     else:
-        values = np.array([_float(n) for n in numbers], dtype=np.float64)
-    return NumberCells(values, np.array(valid, dtype=bool), kinds, tuple(bad))
+        values = np.array(numbers, dtype=np.float64)
+        rounded = inexact(numbers) if large else 0
+    return NumberCells(values, np.array(valid, dtype=bool), kinds, tuple(bad), rounded)
 
 
-def _float(number: float | int) -> float:
-    try:
-        return float(number)
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
+def inexact(numbers: Iterable[Any]) -> int:
+    """How many of some numbers are integers within the range of a float that no float is equal to.
+
+    >>> inexact([2**53, 2**53 + 1, 10**20 + 1, 10**400, 0.5])
+    2
+    """
+    return sum(isinstance(n, int) and 2**53 < abs(n) < _BEYOND and int(float(n)) != n for n in numbers)

@@ -19,9 +19,11 @@ from trajscope.readers._cells import MISSING, number_cells
 from trajscope.readers._dialect import Dialect, is_header, sniff, sniffed_part, split_line
 from trajscope.readers._table import Column, Table, unique_names
 
-__all__ = ["parse_delimited", "text_column", "unterminated", "whole_numbers"]
+__all__ = ["doubtful", "parse_delimited", "text_column", "unterminated", "whole_numbers"]
 
-_HUGE_EXPONENT = re.compile(rb"[eE]\+?\d{3}")
+#: Numbers that may be beyond the range of a float, and integers that a float may not hold.
+_ENDLESS = re.compile(rb"[eE]\+?\d{3}|\d{300}")
+_LONG_INTEGER = re.compile(rb"(?<![\d.])(?:9\d{15}|\d{17,})(?![\d.eE])")
 _MAX_QUOTED_LINES = 500
 #: Bytes parsed at a time: what stays in the cache. A longer row sends the file to the patient path.
 _BLOCK = 1 << 20
@@ -136,8 +138,8 @@ def _fast(data: bytes, file: str, dialect: Dialect) -> Table | None:
         chunk = found.column(i).combine_chunks()
         if pa.types.is_floating(chunk.type) or pa.types.is_integer(chunk.type):
             columns.append(_arrow_numbers(name, chunk))
-            if np.isinf(columns[-1].values).any() and _HUGE_EXPONENT.search(data):
-                return None  # the patient path tells an overflow from an infinity that was written
+            if doubtful(columns[-1].values, data):
+                return None
             continue
         if pa.types.is_null(chunk.type):
             columns.append(Column(name, np.zeros(0), np.zeros(0, dtype=np.int64), missing=n))
@@ -149,6 +151,24 @@ def _fast(data: bytes, file: str, dialect: Dialect) -> Table | None:
             return None
         columns.append(text_column(name, cells, dialect.decimal_comma, line, problems, file))
     return Table(columns, line, problems=problems)
+
+
+def doubtful(values: NDArray[Any], data: bytes) -> bool:
+    """Whether the patient path must tell overflows from written infinities and find integers that were rounded.
+
+    Parameters
+    ----------
+    values : ndarray
+        Numbers of one column as a fast parser gives them.
+    data : bytes
+        The text they came from.
+    """
+    if values.dtype.kind != "f":
+        return False
+    large = np.abs(values[np.abs(values) >= 2.0**53])
+    if large.size and _LONG_INTEGER.search(data):
+        return True
+    return bool(np.isinf(large).any()) and _ENDLESS.search(data) is not None
 
 
 def _null_spellings() -> list[str]:
@@ -214,7 +234,7 @@ def text_column(
                     code, severity, f"Column {name}: {read.kinds[kind]} cells {sentence}", file, count=read.kinds[kind]
                 )
             )
-    return Column.masked(name, read.values, read.valid, boolean=boolean)
+    return Column.masked(name, read.values, read.valid, boolean=boolean, rounded=read.rounded)
 
 
 def _patient(data: bytes, file: str, dialect: Dialect) -> Table:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from trajscope.history import Problem
-from trajscope.readers._csvparse import text_column, whole_numbers
-from trajscope.readers._json_text import beyond_float, clipped, decode_at, loads, overflow
+from trajscope.readers._cells import inexact
+from trajscope.readers._csvparse import doubtful, text_column, whole_numbers
+from trajscope.readers._json_text import Decoder, beyond_float, clipped, loads, overflow
 from trajscope.readers._table import Column, Table
 
 __all__ = ["CONFIG_KEYS", "Records", "fast_table", "parse_records", "records_table"]
@@ -46,7 +48,7 @@ class Records:
         What stood before the record on its line (a logger's time and name).
     problems : list of Problem
     json : bool
-        Whether the values are as `trajscope.readers._json_text` delivers them, so that a number beyond the range of a
+        Whether the values are as `beyond_float` wants them, so that a number beyond the range of a
         float is told from an infinity that was written.
     """
 
@@ -75,6 +77,7 @@ def parse_records(data: bytes, file: str) -> Records:
     if text.lstrip()[:1] == "[":
         return _array(text, file)
     found = Records(json=True)
+    decoder = Decoder()
     bad: list[int] = []
     plain = 0
     lines = text.split("\n")
@@ -86,7 +89,7 @@ def parse_records(data: bytes, file: str) -> Records:
         if start < 0:
             plain += 1
             continue
-        if not _objects(stripped, start, i + 1, found):
+        if not _objects(stripped, start, i + 1, found, decoder):
             if i == len(lines) - 1:
                 found.problems.append(
                     Problem(
@@ -97,6 +100,7 @@ def parse_records(data: bytes, file: str) -> Records:
                 bad.append(i + 1)
             else:
                 plain += 1
+    _say_repeated(decoder.repeated, found.problems, file)
     if not found.rows and text.lstrip()[:1] == "{":
         _whole(text, found)
         bad = [] if found.rows else bad
@@ -118,12 +122,21 @@ def parse_records(data: bytes, file: str) -> Records:
     return found
 
 
-def _objects(text: str, start: int, line: int, found: Records) -> bool:
+def _say_repeated(repeated: Mapping[str, int], problems: list[Problem], file: str) -> None:
+    """Say so where records hold a key more than once."""
+    if repeated:
+        count = sum(repeated.values())
+        shown = ", ".join(sorted(repeated)[:5]) + (", ..." if len(repeated) > 5 else "")
+        sentence = f"{count} values stand under a key that their record holds again ({shown}); the last one counts"
+        problems.append(Problem("repeated-key", "warning", sentence, file, count=count))
+
+
+def _objects(text: str, start: int, line: int, found: Records, decoder: Decoder) -> bool:
     """Append the objects of one line; False where it does not parse to its end (what did parse is kept)."""
     prefix = text[:start]
     while start < len(text):
         try:
-            value, end = decode_at(text, start)
+            value, end = decoder.at(text, start)
         except (ValueError, RecursionError):
             return False
         if isinstance(value, dict):
@@ -152,6 +165,7 @@ def _whole(text: str, found: Records) -> None:
 def _array(text: str, file: str) -> Records:
     """An array of objects, or of ``[wall, step, value]`` triples; a cut array gives what is whole."""
     found = Records(json=True)
+    decoder = Decoder()
     position = text.index("[") + 1
     line = 1
     seen = 0
@@ -163,7 +177,7 @@ def _array(text: str, file: str) -> Records:
         if position >= len(text) or text[position] == "]":
             break
         try:
-            value, end = decode_at(text, position)
+            value, end = decoder.at(text, position)
         except (ValueError, RecursionError):
             found.problems.append(
                 Problem(
@@ -184,6 +198,7 @@ def _array(text: str, file: str) -> Records:
             found.prefix.append("")
         line += text.count("\n", position, end)
         position = end
+    _say_repeated(decoder.repeated, found.problems, file)
     if position >= len(text) and found.rows:
         found.problems.append(
             Problem("truncated-tail", "info", "The array has no closing bracket; all whole records were read", file)
@@ -221,11 +236,14 @@ def records_table(records: Records, file: str) -> tuple[Table, dict[str, Any]]:
     _expand(lists, cells, media)
     line = np.array(records.line, dtype=np.int64)
     columns = []
+    repeated: Counter[str] = Counter()
     for name, (rows, values) in cells.items():
-        column, beyond = _column(name, rows, values, line, problems, file, exact=records.json)
-        columns.append(column)
-        if beyond:
-            problems.append(overflow(name, beyond, file))
+        if len(set(rows)) < len(rows):  # a nested and a joined name that are the same
+            last = dict(zip(rows, values, strict=True))
+            repeated[name] = len(rows) - len(last)
+            rows, values = list(last), list(last.values())
+        columns.append(_column(name, rows, values, line, problems, file, exact=records.json))
+    _say_repeated(repeated, problems, file)
     if media:
         shown = ", ".join(sorted(media)[:5]) + (", ..." if len(media) > 5 else "")
         problems.append(
@@ -277,7 +295,11 @@ def _expand(
             media.add(name)
             continue
         for k in range(size):
-            cells[f"{name}/{k}"] = (list(rows), [v[k] for v in found])
+            label = f"{name}/{k}"
+            known, values = cells.get(label, ([], []))
+            both = [*zip(known, values, strict=True), *zip(rows, (v[k] for v in found), strict=True)]
+            both.sort(key=lambda cell: cell[0])
+            cells[label] = ([row for row, _ in both], [value for _, value in both])
 
 
 def _column(
@@ -289,12 +311,9 @@ def _column(
     file: str,
     *,
     exact: bool,
-) -> tuple[Column, int]:
-    """One column, and how many of its numbers are beyond the range of a float."""
+) -> Column:
+    """One column; ``exact`` is `Records.json`."""
     at = np.array(rows, dtype=np.int64)
-    if at.size > 1 and not bool(np.all(at[1:] > at[:-1])):  # the same key twice in one record: the last counts
-        last = np.append(at[1:] != at[:-1], True)
-        at, values = at[last], [v for v, k in zip(values, last.tolist(), strict=True) if k]
     kinds = {type(v) for v in values}
     missing = 0
     if type(None) in kinds:
@@ -305,10 +324,15 @@ def _column(
     every = at.size == line.size
     where = None if every else at
     if not kinds <= {int, float, bool}:
-        return _from_text(name, at, values, line, problems, file, missing), 0
+        endless = [type(v) in (int, float) and (exact or type(v) is int) and beyond_float(v) for v in values]
+        values = [clipped(v) if e else v for v, e in zip(values, endless, strict=True)]
+        column = _from_text(name, at, values, line, problems, file, missing)
+        if any(endless) and column.text is None:
+            problems.append(overflow(name, sum(endless), file))
+        return column
     boolean = kinds == {bool}
     numbers = np.array([], dtype=np.float64)
-    beyond = 0
+    rounded = 0
     try:
         if kinds == {int}:
             numbers = whole_numbers(np.array(values, dtype=np.int64))
@@ -316,9 +340,12 @@ def _column(
             numbers = np.array(values, dtype=np.float64)
     except OverflowError:
         numbers = np.array([clipped(v) for v in values], dtype=np.float64)
-    if np.isinf(numbers).any():
+    if numbers.dtype.kind == "f" and bool((np.abs(numbers) >= 2.0**53).any()):
         beyond = sum((exact or isinstance(v, int)) and beyond_float(v) for v in values)
-    return Column(name, numbers, where, missing, boolean=boolean), beyond
+        if beyond:
+            problems.append(overflow(name, beyond, file))
+        rounded = inexact(values)
+    return Column(name, numbers, where, missing, boolean=boolean, rounded=rounded)
 
 
 def _from_text(
@@ -340,7 +367,7 @@ def _from_text(
         return Column(name, column.values, text=full)
     kept = at if column.rows is None else at[column.rows]
     where = None if kept.size == line.size else kept
-    return Column(name, column.values, where, missing + column.missing, boolean=column.boolean)
+    return Column(name, column.values, where, missing + column.missing, None, column.boolean, column.rounded)
 
 
 def fast_table(data: bytes, file: str) -> Table | None:
@@ -378,7 +405,7 @@ def fast_table(data: bytes, file: str) -> Table | None:
             pending.extend((f"{name}/{kind.field(k).name}", inner[k]) for k in reversed(range(kind.num_fields)))
         elif pa.types.is_floating(kind) or pa.types.is_integer(kind):
             columns.append(_arrow_column(name, array))
-            if np.isinf(columns[-1].values).any():
+            if np.isinf(columns[-1].values).any() or doubtful(columns[-1].values, data):
                 return None  # the patient path tells an overflow from an infinity that was written
         elif pa.types.is_boolean(kind):
             columns.append(_arrow_column(name, array.cast(pa.int8()), boolean=True))
@@ -388,6 +415,8 @@ def fast_table(data: bytes, file: str) -> Table | None:
             cells = array.to_pylist()
             at = np.array([i for i, c in enumerate(cells) if c is not None], dtype=np.int64)
             columns.append(_from_text(name, at, [str(c) for c in cells if c is not None], line, problems, file, 0))
+    if len({c.name for c in columns}) < len(columns):
+        return None  # a nested and a joined name that are the same
     if any(len(c.values) < len(line) for c in columns) and b"null" in data:
         return None  # null and a missing key look alike here
     return Table(columns, line, problems=problems)

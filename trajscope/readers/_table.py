@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from trajscope.errors import InputError, nearest
 from trajscope.history import Problem, Series, Source, guess_role
+from trajscope.readers._json_text import inexact_integers
 from trajscope.readers._walltime import WALL_NAMES, iso_seconds, unix_seconds
 
 __all__ = ["STEP_NAMES", "Column", "Table", "exact_steps", "looks_like_log", "normal_name", "rank_step", "table_source"]
@@ -71,6 +72,8 @@ class Column:
         The cells of a text column, one a row; it has no numbers.
     boolean : bool
         True where every cell was True or False.
+    rounded : int
+        Integers among the numbers that neither int64 nor, exactly, float64 holds.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Column:
     missing: int = 0
     text: Sequence[str | None] | None = None
     boolean: bool = False
+    rounded: int = 0
 
     @classmethod
     def masked(cls, name: str, values: NDArray[Any], valid: NDArray[np.bool_], **fields: Any) -> Column:
@@ -243,6 +247,8 @@ def table_source(
                 left_out.append(column.name)
             continue
         source.series[column.name] = column_series(column, steps, wall, table.line)
+        if column.rounded:
+            source.problems.append(inexact_integers(column.name, column.rounded, file))
     if left_out:
         shown = ", ".join(left_out[:5]) + (", ..." if len(left_out) > 5 else "")
         source.problems.append(
@@ -446,16 +452,25 @@ def _wall_time(table: Table, step_index: int) -> tuple[NDArray[np.float64] | Non
 
 
 def unique_names(names: Sequence[str], problems: list[Problem], file: str) -> list[str]:
-    """Names with a running number on repeats (``loss``, ``loss#2``), never overwritten and never summed."""
+    """Names with a running number on repeats (``loss``, ``loss#2``), never overwritten and never summed.
+
+    >>> unique_names(["loss", "loss", "loss#2"], [], "")
+    ['loss', 'loss#3', 'loss#2']
+    """
+    bases = [name.strip() or f"c{i}" for i, name in enumerate(names)]
+    written = set(bases)
     seen: Counter[str] = Counter()
     result: list[str] = []
     repeated: list[str] = []
-    for i, name in enumerate(names):
-        base = name.strip() or f"c{i}"
+    for base in bases:
         seen[base] += 1
-        if seen[base] > 1:
-            repeated.append(base)
-        result.append(base if seen[base] == 1 else f"{base}#{seen[base]}")
+        if seen[base] == 1:
+            result.append(base)
+            continue
+        repeated.append(base)
+        while f"{base}#{seen[base]}" in written:  # a column of that very name
+            seen[base] += 1
+        result.append(f"{base}#{seen[base]}")
     if repeated:
         shown = ", ".join(sorted(set(repeated))[:5])
         problems.append(

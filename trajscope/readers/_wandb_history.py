@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.history import Problem, Series
-from trajscope.readers._json_text import beyond_float, clipped, overflow
+from trajscope.readers._cells import inexact
+from trajscope.readers._json_text import beyond_float, clipped, inexact_integers, overflow
 from trajscope.readers._json_values import Parsed, parse
 from trajscope.readers._wandb_decode import (
     Fields,
@@ -198,6 +199,8 @@ class History:
                 own = np.where(np.abs(own) < 2.0**63, own, 0.0).astype(np.int64)
                 for k, v in integers.items():
                     own[k] = v
+            elif integers and (rounded := inexact(integers.values())):
+                problems.append(inexact_integers(name, rounded, file))
             clock = wall[part]
             out[name] = Series(
                 steps[part], own, clock if np.isfinite(clock).any() else None, row[part], n_missing=missing

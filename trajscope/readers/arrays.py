@@ -83,7 +83,11 @@ def _evaluations(path: Path, file: str, options: ReadOptions) -> Source:
     if steps is None or steps.ndim != 1 or steps.dtype.kind not in "iuf":
         source.problems.append(Problem("no-scalars", "warning", "The archive has no timesteps", file, count=0))
         return source
-    steps = steps.astype(np.int64) if steps.dtype.kind in "iu" else steps.astype(np.float64)
+    if steps.dtype.kind == "u" and int(steps.max(initial=0)) >= 2**63:
+        sentence = "Steps beyond the integers that a float holds exactly: neighbouring ones cannot be told apart"
+        source.problems.append(Problem("inexact-steps", "warning", sentence, file))
+        steps = steps.astype(np.float64)
+    steps = steps.astype(np.float64 if steps.dtype.kind == "f" else np.int64)
     for name in _MEMBERS[1:]:
         array = arrays.get(name)
         if array is None or array.dtype.kind not in "fiub" or not array.size:
@@ -250,9 +254,12 @@ def _read_npy(data: bytes, file: str, name: str, problems: list[Problem]) -> NDA
         problems.append(Problem("pickle-refused", "error", sentence, file))
         return None
     row = int(np.prod(shape[1:], dtype=object)) if len(shape) > 1 else 1
-    total = row * (shape[0] if shape else 1)
+    if not shape:
+        problems.append(Problem("not-a-scalar", "info", f"{name} holds a single value and no curve", file))
+        return None
+    total = row * shape[0]
     have = (len(data) - offset) // max(dtype.itemsize, 1)
-    if not shape or dtype.itemsize == 0 or (fortran and len(shape) > 1 and have < total):
+    if dtype.itemsize == 0 or (fortran and len(shape) > 1 and have < total):
         problems.append(
             Problem("damaged-file", "warning", f"{name}: the array is cut and cannot be put together", file)
         )

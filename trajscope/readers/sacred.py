@@ -22,7 +22,8 @@ import numpy as np
 
 from trajscope.errors import ReadError
 from trajscope.history import Problem, Series, Source
-from trajscope.readers._json_text import beyond_float, clipped, loads, overflow
+from trajscope.readers._cells import inexact
+from trajscope.readers._json_text import beyond_float, clipped, inexact_integers, loads, overflow
 from trajscope.readers._walltime import iso_time
 from trajscope.readers.base import Reader, ReadOptions
 
@@ -216,6 +217,9 @@ def _enter(source: Source, name: str, steps: list[Any], values: list[Any], clock
             None,
             missing,
         )
+        rounded = 0 if exact or not large else inexact(v for _, v, _ in rows)
+        if rounded:
+            source.problems.append(inexact_integers(name, rounded, source.file))
     if beyond:
         source.problems.append(overflow(name, beyond, source.file))
     return other, abs(len(steps) - len(values))

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajscope.history import Problem, Source
-from trajscope.readers._bytes import head_text, load_text
+from trajscope.readers._bytes import head_text, load_text, wide_encoding
 from trajscope.readers._cells import parse_number
 from trajscope.readers._gzip import plain_head, plain_path, read_head
 from trajscope.readers._jsonlines import Records, records_table
@@ -45,10 +45,14 @@ class TextLog(Reader):
 
     def can_read(self, path: Path, head: bytes) -> bool:
         """Text in whose beginning or end at least two lines name a step and a value."""
-        if plain_path(path).suffix.lower() not in _SUFFIXES or not head or not head_text(plain_head(path, head)):
+        if plain_path(path).suffix.lower() not in _SUFFIXES or not head:
             return False
+        head = plain_head(path, head)
+        if not head_text(head):
+            return False
+        encoding = wide_encoding(head) or "utf-8"
         for part in _ends(path):
-            lines = part.decode("utf-8", errors="replace").replace("\r", "\n").split("\n")
+            lines = part.decode(encoding, errors="replace").replace("\r", "\n").split("\n")
             if _speaks(lines):
                 return True
         return False
@@ -86,7 +90,7 @@ def _ends(path: Path) -> tuple[bytes, bytes]:
         first = stream.read(_TAIL)
         last = b""
         if size > _TAIL:
-            stream.seek(max(_TAIL, size - _TAIL))
+            stream.seek(max(_TAIL, (size - _TAIL) // 4 * 4))  # where a character of UTF-16 or UTF-32 begins
             last = stream.read(_TAIL)
     return last, first
 
@@ -120,7 +124,7 @@ def _records(data: bytes) -> tuple[dict[str, Records], int]:
     ranks: dict[str, Records] = {}
     used = 0
     for number, f in parsed:
-        records = ranks.setdefault(f.rank, Records())
+        records = ranks.setdefault(f.rank, Records(json=True))
         if f.step and (f.pairs or tuple(f.step) in blocks):
             records.rows.append(_row(f, records.rows))
             records.line.append(number)
@@ -195,6 +199,7 @@ def _with_values(records: Records) -> Records:
         [records.line[i] for i in kept],
         [records.prefix[i] for i in kept],
         records.problems,
+        records.json,
     )
 
 

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 
 from trajscope.errors import ReadError
 from trajscope.history import Problem, Source
+from trajscope.readers._cells import inexact
 from trajscope.readers._parquet_footer import footer
-from trajscope.readers._table import Column, Table, table_source
+from trajscope.readers._table import Column, Table, table_source, unique_names
 from trajscope.readers.base import Reader, ReadOptions
 
 __all__ = ["READER", "WandbParquetReader", "arrow_column"]
@@ -56,16 +57,19 @@ READER = WandbParquetReader()
 
 def _source(path: Path, options: ReadOptions) -> Source:
     label = options.label(path)
+    problems: list[Problem] = []
     try:
         table = pq.read_table(path)
         while any(pa.types.is_struct(t) for t in table.schema.types):
             table = table.flatten()
-        found = [(n, arrow_column(n, values)) for n, values in zip(table.column_names, table.columns, strict=True)]
+        names = table.column_names
+        if len(set(names)) < len(names):  # a struct's field and a column with a dot in its name
+            names = unique_names(names, problems, label)
+        found = [(n, arrow_column(n, values)) for n, values in zip(names, table.columns, strict=True)]
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise ReadError(f"{label}: the Parquet file is damaged ({str(problem).splitlines()[0]})") from problem
     columns = [column for _, column in found if column is not None]
     other = [n for n, c in found if c is None and not (n.startswith("_") or n.endswith("._type"))]
-    problems = []
     if other:
         shown = ", ".join(other[:3]) + (f" and {len(other) - 3} more" if len(other) > 3 else "")
         text = f"Columns that are no numbers were passed over: {shown}"
@@ -80,6 +84,7 @@ def arrow_column(name: str, values: Any) -> Column | None:
     """The numbers of an Arrow column and where they stand; None for a column of another kind."""
     kind = values.type
     boolean = pa.types.is_boolean(kind)
+    rounded = 0
     if pa.types.is_dictionary(kind):
         return arrow_column(name, values.cast(kind.value_type))
     if pa.types.is_timestamp(kind):
@@ -90,10 +95,13 @@ def arrow_column(name: str, values: Any) -> Column | None:
     numbers = values.drop_null()
     if boolean or pa.types.is_decimal(kind):
         numbers = numbers.cast(pa.float64())
-    elif pa.types.is_integer(kind) and not kind.equals(pa.int64()):
-        numbers = numbers.cast(pa.int64(), safe=False)
+    elif kind.equals(pa.uint64()) and numbers.to_numpy().max(initial=0) >= 2**63:
+        rounded = inexact(numbers.to_pylist())
+        numbers = numbers.cast(pa.float64(), safe=False)
+    elif pa.types.is_integer(kind):
+        numbers = numbers.cast(pa.int64())
     found = numbers.to_numpy()
     if valid.all():
-        return Column(name, found, boolean=boolean)
+        return Column(name, found, boolean=boolean, rounded=rounded)
     rows = np.flatnonzero(valid)
-    return Column(name, found, rows, int(valid.size - rows.size), boolean=boolean)
+    return Column(name, found, rows, int(valid.size - rows.size), boolean=boolean, rounded=rounded)
