@@ -23,9 +23,9 @@ def draw(result: Buffering, ax: Axes) -> Axes:
     error = np.abs(np.vstack([share - table["low"].to_numpy(), table["high"].to_numpy() - share]))
     ax.errorbar(at, share, yerr=error, color=COLOURS["blue"], marker="o", ms=3, capsize=2, lw=0.8)
     for x, n in zip(at, table["n"], strict=True):
-        ax.annotate(f"n={n}", (x, 0), (0, -1), textcoords="offset points", ha="center", va="bottom", fontsize=5.5)
+        ax.annotate(f"n={n}", (x, -0.08), ha="center", va="center", fontsize=5.5)
     ax.set_xticks(at, [f"{v:g}" for v in table["level"]])
-    ax.set(ylim=(-0.09, 1.04), xlabel=literal(result.level), ylabel="share of runs harmed")
+    ax.set(ylim=(-0.13, 1.04), xlabel=literal(result.level), ylabel="share of runs harmed")
     ax.set_title(f"{result.verdict}, trend p = {result.p_trend:.2g}", loc="left")
     return ax
 
