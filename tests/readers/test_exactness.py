@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trajscope.history import Run
-from trajscope.readers import read_run
+from trajscope.readers import read_run, scan_runs
 from trajscope.readers._csvstream import SMALLEST
 
 BIG = 2**53 + 1
@@ -167,3 +167,43 @@ def test_a_hole_near_the_beginning_costs_only_itself(tmp_path: Path, name: str) 
     run = read_run(tmp_path / name)
     assert run.channels["loss"].values.tolist() == [float(i) for i in range(20)]
     assert _counts(run, "zero-hole") == [512]
+
+
+def test_rows_without_a_run_are_a_run_of_their_own(tmp_path: Path) -> None:
+    """And do not take the rows of all others."""
+    rows = "".join(f"{run},{s},loss,{s + k}\n" for k, run in enumerate(["a#b", "", "x y"]) for s in range(3))
+    (tmp_path / "a.csv").write_text("run,step,tag,value\n" + rows)
+    found = {r.id: r.channels["loss"].values.tolist() for r in scan_runs(tmp_path)}
+    assert found == {"a.csv#a#b": [0.0, 1.0, 2.0], "a.csv": [1.0, 2.0, 3.0], "a.csv#x y": [2.0, 3.0, 4.0]}
+
+
+def test_a_record_behind_a_half_one_is_read(tmp_path: Path) -> None:
+    """A run was killed in the middle of a line and resumed into the same file."""
+    text = '{"step":0,"loss":1}\n{"step":1,"lo{"step":2,"loss":3,"a":{"b":1}}\n{"step":3,"loss":4}\n'
+    run = _written(tmp_path / "a.jsonl", text)
+    assert run.channels["loss"].steps.tolist() == [0, 2, 3]
+    assert run.channels["a/b"].values.tolist() == [1.0]
+    assert _counts(run, "skipped-records") == [1]
+
+
+def test_an_object_inside_a_half_record_is_no_record(tmp_path: Path) -> None:
+    run = _written(tmp_path / "a.jsonl", '{"step":0,"loss":1}\n{"step":1,"a":{"loss":7}\n{"step":2,"loss":3}\n')
+    assert {n: c.steps.tolist() for n, c in run.channels.items()} == {"loss": [0, 2]}
+
+
+@pytest.mark.parametrize("cut", [0, 8])
+def test_records_over_several_lines(tmp_path: Path, cut: int) -> None:
+    text = "".join(json.dumps({"step": i, "loss": i / 2}, indent=2) + "\n" for i in range(5))
+    run = _written(tmp_path / "a.jsonl", text[: len(text) - cut])
+    assert run.channels["loss"].values.tolist() == [i / 2 for i in range(5 if not cut else 4)]
+    assert [p.code for p in run.problems] == (["truncated-tail"] if cut else [])
+
+
+def test_a_channel_without_a_name_is_kept(tmp_path: Path) -> None:
+    run = _written(tmp_path / "a.jsonl", '{"step":0,"":1,"loss":1}\n{"step":1,"":2,"loss":3}\n')
+    assert run.channels[""].values.tolist() == [1.0, 2.0]
+
+
+def test_decimal_commas_beside_points_in_every_cell(tmp_path: Path) -> None:
+    run = _written(tmp_path / "a.csv", "step;n\n" + "".join(f"{i};1.{i}00.000,5\n" for i in range(5)))
+    assert run.channels["n"].values.tolist() == [1e6 + 1e5 * i + 0.5 for i in range(5)]

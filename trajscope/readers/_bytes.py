@@ -28,10 +28,30 @@ _STRANGE = bytes(c for c in range(32) if c not in b"\t\n\r\x0b\x0c\x1b\b\a")
 _ZEROS = re.compile(rb"\0+")
 
 
-def load_text(path: Path, label: str) -> tuple[bytes, list[Problem]]:
-    """Read a text file (perhaps a ``.gz``) as UTF-8 bytes without mark and zero bytes, with what had to be repaired."""
+def load_text(path: Path, label: str, *, lines: bool = False) -> tuple[bytes, list[Problem]]:
+    """Read a text file (perhaps a ``.gz``) as UTF-8 bytes without mark and zero bytes, with what had to be repaired.
+
+    Parameters
+    ----------
+    path : Path
+    label : str
+        File name for problems.
+    lines : bool, default False
+        Whether a line that is cut may look whole (a number that lost digits): where a compressed file breaks off, the
+        line in which it does is left out.
+
+    Returns
+    -------
+    text : bytes
+    problems : list of Problem
+        Those of `clean_bytes` and of the decompression; ``half-line``.
+    """
     raw, problems = read_bytes(path, label)
     data, repairs = clean_bytes(raw, label)
+    if lines and problems and b"\n" in data and not data.endswith(b"\n"):
+        data = data[: data.rindex(b"\n") + 1]
+        sentence = "The line in which the compressed file breaks off was left out"
+        repairs.append(Problem("half-line", "info", sentence, label, f"line {len(data.splitlines()) + 1}"))
     return data, [*problems, *repairs]
 
 

@@ -19,7 +19,7 @@ __all__ = ["Dialect", "is_header", "sniff", "sniffed_part", "split_line"]
 
 _DELIMITERS = (",", "\t", ";", "|", " ")
 _SNIFF_LINES = 60
-_COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+\Z")
+_COMMA_NUMBER = re.compile(r"[+-]?(?:\d*|[1-9]\d{0,2}(?:\.\d{3})+),\d+\Z")
 _COMMA_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+\Z")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?\Z")
 _SNIFF_BYTES = 1 << 16

@@ -22,7 +22,7 @@ import numpy as np
 from trajscope.history import Problem
 from trajscope.readers._cells import inexact
 from trajscope.readers._csvparse import doubtful, text_column, whole_numbers
-from trajscope.readers._json_text import Decoder, beyond_float, clipped, loads, overflow
+from trajscope.readers._json_text import Decoder, beyond_float, clipped, overflow
 from trajscope.readers._table import Column, Table
 
 __all__ = ["CONFIG_KEYS", "Records", "fast_table", "parse_records", "records_table"]
@@ -102,8 +102,8 @@ def parse_records(data: bytes, file: str) -> Records:
                 plain += 1
     _say_repeated(decoder.repeated, found.problems, file)
     if not found.rows and text.lstrip()[:1] == "{":
-        _whole(text, found)
-        bad = [] if found.rows else bad
+        _whole(text, found, file)
+        bad, plain = ([], 0) if found.rows else (bad, plain)
     if bad:
         found.problems.append(
             Problem(
@@ -138,6 +138,7 @@ def _objects(text: str, start: int, line: int, found: Records, decoder: Decoder)
         try:
             value, end = decoder.at(text, start)
         except (ValueError, RecursionError):
+            _behind_half(text, start, line, found, decoder)
             return False
         if isinstance(value, dict):
             found.rows.append(value)
@@ -149,12 +150,50 @@ def _objects(text: str, start: int, line: int, found: Records, decoder: Decoder)
     return True
 
 
-def _whole(text: str, found: Records) -> None:
-    """One object over several lines; its longest list of objects holds the records."""
+def _behind_half(text: str, start: int, line: int, found: Records, decoder: Decoder) -> None:
+    """Append the record that a resumed run wrote behind one that it had left half written.
+
+    It begins with the same key as the record before and ends with the line; an object inside the half one does not.
+    """
+    first = next(iter(found.rows[-1]), None) if found.rows else None
+    mark = "{" + json.dumps(first)[:-1] if isinstance(first, str) else ""
+    begin = text.find(mark, start + 1) if mark else -1
+    if begin < 0:
+        return
     try:
-        value = loads(text)
+        value, end = decoder.at(text, begin)
     except (ValueError, RecursionError):
         return
+    if end == len(text):
+        found.rows.append(value)
+        found.line.append(line)
+        found.prefix.append("")
+
+
+def _whole(text: str, found: Records, file: str) -> None:
+    """Objects over several lines; where there is one alone, its longest list of objects holds the records."""
+    decoder = Decoder()
+    position, line = 0, 1
+    while (start := text.find("{", position)) >= 0 and not text[position:start].strip(" \t\r\n,"):
+        try:
+            value, end = decoder.at(text, start)
+        except (ValueError, RecursionError):
+            break
+        line += text.count("\n", position, start)
+        found.rows.append(value)
+        found.line.append(line)
+        found.prefix.append("")
+        line += text.count("\n", start, end)
+        position = end
+    if found.rows and text[position:].strip():
+        sentence = f"The text is damaged or breaks off after {len(found.rows)} records"
+        found.problems.append(Problem("truncated-tail", "warning", sentence, file, f"line {line}"))
+    _say_repeated(decoder.repeated, found.problems, file)
+    if len(found.rows) != 1:
+        return
+    value = found.rows.pop()
+    found.line.clear()
+    found.prefix.clear()
     lists = [v for v in value.values() if isinstance(v, list) and v and all(isinstance(r, dict) for r in v)]
     rows = max(lists, key=len, default=[value])
     found.rows.extend(rows)

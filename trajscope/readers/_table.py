@@ -236,10 +236,10 @@ def table_source(
         return source
     index, steps = _steps(table, step, prefer, source)
     _late_start(table, source)
-    wall, time_name = _wall_time(table, index)
+    wall, clock = _wall_time(table, index)
     left_out: list[str] = []
     for position, column in enumerate(table.columns):
-        if position == index or column.name in drop or column.name == time_name or not wants(column.name):
+        if position in (index, clock) or column.name in drop or not wants(column.name):
             continue
         last = normal_name(column.name).rsplit("/", 1)[-1]
         if column.text is not None or last in _BOOKKEEPING:
@@ -436,8 +436,8 @@ def _within_epoch(steps: NDArray[Any], table: Table, index: int) -> NDArray[Any]
     return exact_steps(derived)
 
 
-def _wall_time(table: Table, step_index: int) -> tuple[NDArray[np.float64] | None, str]:
-    """Unix seconds of every row and the column they came from."""
+def _wall_time(table: Table, step_index: int) -> tuple[NDArray[np.float64] | None, int]:
+    """Unix seconds of every row and the position of the column they came from (-1: none)."""
     ranked = []
     for i, column in enumerate(table.columns):
         name = normal_name(column.name).rsplit("/", 1)[-1]
@@ -447,8 +447,8 @@ def _wall_time(table: Table, step_index: int) -> tuple[NDArray[np.float64] | Non
         column = table.columns[i]
         seconds = iso_seconds(column.text) if column.text is not None else unix_seconds(column.filled(len(table)))
         if seconds is not None:
-            return seconds, column.name
-    return None, ""
+            return seconds, i
+    return None, -1
 
 
 def unique_names(names: Sequence[str], problems: list[Problem], file: str) -> list[str]:

@@ -146,7 +146,7 @@ def _cached(path: Path, label: str, size: int, mtime: int) -> Table:
     streamed = stream_table(path, label) if plain_path(path) == path else None
     if streamed is not None:
         return streamed
-    data, problems = load_text(path, label)
+    data, problems = load_text(path, label, lines=True)
     table = parse_delimited(data, label, _reduced(data[:_REDUCED_HEAD]))
     expand_lists(table)
     table.problems = [*problems, *table.problems]
@@ -237,7 +237,7 @@ def _long(table: Table, file: str, key: str, options: ReadOptions) -> Source:
     kept = np.arange(len(table)) if value.rows is None else value.rows
     tags = np.array(_labels(table, tag), dtype=object)[kept]
     mine = np.ones(tags.size, dtype=bool)
-    if run and key:
+    if run:  # also where the name is empty
         mine = np.array(_labels(table, run), dtype=object)[kept] == key
     for name in dict.fromkeys(tags[mine].tolist()):
         if options.wants(name):

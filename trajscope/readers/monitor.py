@@ -174,7 +174,7 @@ def _usable(table: Table, source: Source, file: str) -> NDArray[np.bool_]:
 
 def _read(path: Path, label: str) -> tuple[Table, dict[str, Any], dict[int, float], list[Problem]]:
     """The episodes, the first line's object, and by line the start of every later session that has such a line."""
-    data, problems = load_text(path, label)
+    data, problems = load_text(path, label, lines=True)
     header = _header(data[:HEAD_BYTES])
     later: dict[int, float] = {}
     if b"\n#" in data:

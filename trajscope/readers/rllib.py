@@ -118,7 +118,7 @@ def _from_json(path: Path, options: ReadOptions) -> Source:
 
 def _from_csv(path: Path, options: ReadOptions) -> Source | None:
     file = options.label(path)
-    data, notes = load_text(path, file)
+    data, notes = load_text(path, file, lines=True)
     table = parse_delimited(data, file)
     table.problems = [*notes, *table.problems]
     if table.headless and len(table):

@@ -61,7 +61,7 @@ class TextLog(Reader):
         """One writer, or one a rank where ranks disagree."""
         path = files[0]
         file = options.label(path)
-        data, notes = load_text(path, file)
+        data, notes = load_text(path, file, lines=True)
         ranks, passed = _records(data)
         if not ranks:
             nothing = Problem("no-scalars", "info", "No line names a step and a value", file, count=0)

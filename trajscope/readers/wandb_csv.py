@@ -87,7 +87,7 @@ def _table(path: Path, options: ReadOptions) -> Table:
 
 @lru_cache(maxsize=1)
 def _cached(path: Path, label: str, size: int, mtime: int) -> Table:
-    data, problems = load_text(path, label)
+    data, problems = load_text(path, label, lines=True)
     table = parse_delimited(data, label)
     table.problems = [*problems, *table.problems]
     return table
