@@ -24,6 +24,7 @@ VERBS = {
     "calibrate": "Make thresholds for alarms from your own healthy runs.",
     "study": "Ask one question of many labelled runs: table, figures, what may be claimed.",
     "convert": "Turn any log into one tidy Parquet file.",
+    "figures": "Make the figures of the paper from the recorded runs.",
     "demo": "Audit recorded runs that ship with the package.",
     "readers": "List the formats that can be read.",
     "config": "Show the settings in force and where each comes from.",
