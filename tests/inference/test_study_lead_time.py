@@ -51,7 +51,11 @@ def cohort():
                     "ramp": ill,
                 }
             )
-    rows.append({**rows[-1], "run": "gone"})
+    for row in rows:
+        row["purpose"] = "arms"
+    runs["grid"] = runs[rows[0]["run"]]
+    rows.append({**rows[0], "run": "grid", "purpose": "grid"})
+    rows.append({**rows[-2], "run": "gone"})
     rows.append({**rows[0], "run": "recovered", "axis": "optimization"})
     return runs, pd.DataFrame(rows)
 
@@ -95,8 +99,9 @@ def test_meta_states_are_scored_and_compared_in_pairs(found):
 def test_what_is_left_out_is_named_and_the_claim_gives_counts(found, tmp_path):
     assert found.skipped["gone"] == "gone: no such run"
     assert found.skipped["recovered"] == "neither an event nor a healthy run"
+    assert found.skipped["grid"] == "1 healthy calibration runs of its settings; 9 are needed"
     assert "of 6 in time" in found.claim
-    assert "2 labelled runs were not used" in found.claim
+    assert "3 labelled runs were not used" in found.claim
     assert "strides" in found.claim
     written = {p.name for p in write_study(found, tmp_path / "out")}
     assert {"claim.md", "lead_time.csv", "coordination.csv", "lead_all_from_within.pdf"} <= written

@@ -2,7 +2,9 @@
 
 For each domain, and for all pooled; failures that were injected and failures that grew from within apart; at the rate
 `alpha` and at twice that. Truth: where the labels carry ``harmed`` and ``first_departure`` (from a twin), these; else
-``outcome`` and ``onset_step``. Runs that were perturbed and not harmed are neither events nor healthy, and are counted.
+``outcome`` and ``onset_step``. Runs that were perturbed and not harmed, or failed unperturbed, are neither events nor
+healthy, and are counted. Where labels carry ``purpose``, runs are compared with healthy ones of the same (of their
+twin's): a grid over learning rates is no sibling of a control.
 
 Beside the table of indicators:
 
@@ -50,7 +52,7 @@ MEASURES = ("correlation", "first", "drift")
 MOVING = (
     "loss", "grad_norm", "update_norm", "param_norm", "grad_cos", "policy_loss", "value_loss", "entropy", "kl"
 )  # fmt: skip
-_SHOWN = ["manifold", "pca D", "joint", "grad_z", "loss_z", "sigma_skip"]
+_HEALTHY = ("none", "healthy", "control")
 
 
 def study(
@@ -127,13 +129,14 @@ def _cases(labels: pd.DataFrame, rng: np.random.Generator) -> tuple[pd.DataFrame
     import pandas as pd
 
     rows, skipped = [], {}
+    purposes = dict(zip(labels["run"], labels["purpose"], strict=True)) if "purpose" in labels else {}
     for record in labels.to_dict("records"):
         row = {str(k): (None if v is None or v is pd.NA or v != v else v) for k, v in record.items()}
         run = str(row["run"])
         touched = row.get("axis") or row.get("perturbation")
         if "harmed" in row and "first_departure" in row:
             event, onset = bool(row.get("harmed")), row.get("first_departure")
-            healthy = not touched
+            healthy = not touched and row.get("outcome") in (None, *_HEALTHY)
         else:
             event = row.get("onset_step") is not None and row.get("outcome") in (
                 "irrecoverable",
@@ -143,14 +146,16 @@ def _cases(labels: pd.DataFrame, rng: np.random.Generator) -> tuple[pd.DataFrame
                 None,
             )
             onset = row.get("onset_step")
-            healthy = not touched and row.get("outcome") in (None, "none", "healthy", "control")
+            healthy = not touched and row.get("outcome") in (None, *_HEALTHY)
         if not event and not healthy:
             skipped[run] = "neither an event nor a healthy run"
             continue
         if event and onset is None:
             skipped[run] = "an event without a date"
             continue
-        stratum = str(row.get("stratum") or "")
+        # a run counts beside the runs of its own settings: those of its twin, where it has one
+        settings = purposes.get(row.get("twin") or run)
+        stratum = "/".join(str(v) for v in (row.get("stratum"), settings) if v)
         rows.append(
             {
                 "run": run,
@@ -176,13 +181,17 @@ def _cases(labels: pd.DataFrame, rng: np.random.Generator) -> tuple[pd.DataFrame
 
 
 def _strata(cases: pd.DataFrame, needed: int, skipped: dict[str, str]) -> list[str]:
-    """Strata with enough healthy calibration runs; the runs of the others are named."""
+    """Strata with an event and enough healthy calibration runs; the runs of the others are named."""
     quiet = cases[(cases["split"] == CALIBRATION[0]) & cases["onset_step"].isna()]
     counts = quiet.groupby("stratum").size()
-    enough = [str(s) for s, n in counts.items() if n >= needed]
+    eventful = set(cases.loc[cases["onset_step"].notna(), "stratum"])
+    enough = [str(s) for s, n in counts.items() if n >= needed and s in eventful]
     for _, row in cases[~cases["stratum"].isin(enough)].iterrows():
+        n = int(counts.get(row["stratum"], 0))
         skipped[row["run"]] = (
-            f"{int(counts.get(row['stratum'], 0))} healthy calibration runs in its stratum; {needed} are needed"
+            f"{n} healthy calibration runs of its settings; {needed} are needed"
+            if n < needed
+            else "no run of its settings has an event"
         )
     return enough
 
