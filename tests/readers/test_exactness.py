@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import log_samples
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from trajscope.errors import InputError
 from trajscope.history import Run
 from trajscope.readers import read_run, scan_runs
 from trajscope.readers._csvstream import SMALLEST
@@ -207,3 +209,14 @@ def test_a_channel_without_a_name_is_kept(tmp_path: Path) -> None:
 def test_decimal_commas_beside_points_in_every_cell(tmp_path: Path) -> None:
     run = _written(tmp_path / "a.csv", "step;n\n" + "".join(f"{i};1.{i}00.000,5\n" for i in range(5)))
     assert run.channels["n"].values.tolist() == [1e6 + 1e5 * i + 0.5 for i in range(5)]
+
+
+@pytest.mark.parametrize("name", sorted(log_samples.SAMPLES))
+def test_a_step_that_cannot_be_chosen_is_refused_or_said(tmp_path: Path, name: str) -> None:
+    path = log_samples.SAMPLES[name](tmp_path)
+    for run in scan_runs(path, step="no such column"):
+        try:
+            codes = {p.code for p in run.problems}
+        except InputError:
+            continue
+        assert codes & {"step-ignored", "no-step"}

@@ -121,7 +121,7 @@ def _summaries(name: str, values: NDArray[np.float64]) -> list[tuple[str, NDArra
 
 
 def _curve(path: Path, file: str, options: ReadOptions) -> Source:
-    source = Source(file, step_name="entry")
+    source = Source(file, step_name=options.step or "entry")
     if path.stat().st_size > MAX_BYTES:
         source.problems.append(Problem("too-large", "error", f"Arrays above {MAX_BYTES >> 20} MiB are not read", file))
         return source

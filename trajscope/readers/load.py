@@ -94,6 +94,12 @@ class Loader:
         if options.channels and not data.channels:
             wanted = ", ".join(options.channels)
             notes.append(Problem("no-channel-matches", "warning", f"No channel matches the filter {wanted}"))
+        if options.step and data.channels and options.step not in data.provenance.get("step", ()):
+            sentence = (
+                f"Of this format ({reader.name}) the step cannot be chosen; step={options.step!r} changed nothing"
+                " (`align` orders by any channel)"
+            )
+            notes.append(Problem("step-ignored", "warning", sentence, options.label(self.files[0])))
         data = RunData(
             data.channels,
             data.config,
