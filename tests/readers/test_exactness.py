@@ -220,3 +220,17 @@ def test_a_step_that_cannot_be_chosen_is_refused_or_said(tmp_path: Path, name: s
         except InputError:
             continue
         assert codes & {"step-ignored", "no-step"}
+
+
+def test_entries_of_an_array_that_are_no_records_are_counted(tmp_path: Path) -> None:
+    run = _written(tmp_path / "a.json", '[{"step": 0, "loss": 1},\n5, null, {"step": 1, "loss": 2}]\n')
+    assert run.channels["loss"].values.tolist() == [1.0, 2.0]
+    assert _counts(run, "skipped-records") == [2]
+
+
+def test_a_damaged_database_of_mlflow_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    (tmp_path / "other.db").write_bytes(b"SQLite format 3\0" + bytes(100))
+    scan = scan_runs(tmp_path)
+    assert list(scan) == []
+    assert [(p.code, p.file) for p in scan.problems] == [("not-a-log", "mlflow.db")]

@@ -207,7 +207,7 @@ def _array(text: str, file: str) -> Records:
     decoder = Decoder()
     position = text.index("[") + 1
     line = 1
-    seen = 0
+    seen = other = 0
     while True:
         match = re.compile(r"[\s,]*").match(text, position)
         begin = match.end() if match else position
@@ -235,8 +235,13 @@ def _array(text: str, file: str) -> Records:
             found.rows.append(value)
             found.line.append(max(line, seen))
             found.prefix.append("")
+        else:
+            other += 1
         line += text.count("\n", position, end)
         position = end
+    if other and found.rows:
+        sentence = f"{other} entries of the array are no objects and were left out"
+        found.problems.append(Problem("skipped-records", "warning", sentence, file, count=other))
     _say_repeated(decoder.repeated, found.problems, file)
     if position >= len(text) and found.rows:
         found.problems.append(

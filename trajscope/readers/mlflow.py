@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from trajscope.errors import ReadError
 from trajscope.history import Problem, Series, Source
 from trajscope.readers._yaml import read_yaml
-from trajscope.readers.base import Reader, ReadOptions, Tree
+from trajscope.readers.base import Reader, ReadOptions, Rejected, Tree
 
 __all__ = ["READER", "MlflowReader"]
 
@@ -287,7 +287,9 @@ def _is_tracking(path: Path) -> bool:
                 return False
             columns = {row[1] for row in base.execute("PRAGMA table_info(metrics)")}
             return {"key", "value", "timestamp", "run_uuid"} <= columns
-    except (ReadError, *_DAMAGE):
+    except (ReadError, *_DAMAGE) as problem:
+        if "mlflow" in path.name.lower():
+            raise Rejected(f"The name says MLflow database, but it cannot be read ({problem})") from None
         return False
 
 
