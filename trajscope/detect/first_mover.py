@@ -4,7 +4,8 @@ For each channel, on its own rows and the scale of its role, the band is frozen 
 :math:`[T - b, T + a)`, so that the move itself cannot widen it: the level is that of `trajscope.detect._predict`, the
 scale the larger of its scale of innovations and of the robust spread about a line of the rows before (an AR(0.9) series
 wanders 2.3 times as far as its innovations), times the weight of its tail. A channel has **moved** at the first row of
-the window from which :math:`|y - m| > c\,s` for *q* = 2 rows in a row (one row suffices beyond 2c).
+the window from which :math:`|y - m| > c\,s` for *q* = 2 rows in a row (one row suffices beyond 2c). One that only comes
+near (0.75c) has not moved for sure and has not stayed for sure: no other is called first before it.
 
 When it began to move is less certain than that. On the rows from the start of the window to two behind that row, a step
 and ramps that grow as the root, linearly and as the square of time are fitted at every row, each beside a constant. The
@@ -65,6 +66,8 @@ _MOST_ROWS, _HISTORY = 400, 200
 """Rows over which a beginning is looked for, and rows before the window that tell the noise."""
 _POWERS = (0.0, 0.5, 1.0, 2.0)
 """Shapes of a beginning move: the power of the time since its start; 0 is a step."""
+_NEAR = 0.75
+"""Share of the half width of the band beyond which a channel may have moved: noise alone seldom comes there."""
 _STEP_CUT, _RAMP_CUT = 10.6, 6.63
 """Fall of twice the log likelihood within which a step's place, and a ramp's start, stays likely: 99 %, so that the
 order of a handful of channels holds at 95 %."""
@@ -81,7 +84,8 @@ class Move:
     step : float or None
         First row outside its band.
     low, high : float or None
-        99 % interval (low, high] of the step at which it began to move.
+        99 % interval (low, high] of the step at which it began to move; also of a channel that came near the edge of
+        its band and may have moved.
     z : float
         Largest absolute residual inside the window, in frozen robust sd; NaN where the channel could not be judged.
     direction : {"up", "down", ""}
@@ -185,12 +189,16 @@ def _band(series: Series, window: int) -> _Band:
 
 @dataclass(frozen=True)
 class _Exit:
-    """Row of the first move (None: none), largest |z| of it and the `_BEHIND` rows after, of the window; a note."""
+    """Row of the first move (None: none), largest |z| of it and the `_BEHIND` rows after, of the window; a note.
+
+    `near` is the row at which it came near the edge, where it did not move.
+    """
 
     row: int | None
     z: float
     top: float
     note: str = ""
+    near: int | None = None
 
 
 def _leave(band: _Band, start: float, stop: float, c: float) -> _Exit:
@@ -209,7 +217,7 @@ def _leave(band: _Band, start: float, stop: float, c: float) -> _Exit:
     hits = np.flatnonzero(lasting)
     top = float(size.max())
     if not hits.size:
-        return _Exit(None, math.nan, top)
+        return _Exit(None, math.nan, top, near=a + int(np.argmax(size > _NEAR * c)) if top > _NEAR * c else None)
     return _Exit(a + int(hits[0]), float(size[hits[0] : hits[0] + _BEHIND + 1].max()), top)
 
 
@@ -373,7 +381,8 @@ def _channels(run: Any, names: list[str] | None) -> list[Series]:
 
 
 def _move(band: _Band, found: _Exit, start: float, stride: float) -> Move:
-    name, steps, row = band.series.name, band.series.steps, found.row
+    name, steps = band.series.name, band.series.steps
+    row = found.near if found.row is None else found.row
     if row is None:
         return Move(name, False, None, None, None, found.top, "", None, stride, found.note)
     a = int(np.searchsorted(steps, start))
@@ -381,7 +390,8 @@ def _move(band: _Band, found: _Exit, start: float, stride: float) -> Move:
     direction = "" if not math.isfinite(change) else "up" if change > 0 else "down"
     early, late = _began(band.y, a, row)
     low, high = float(steps[max(early - 1, 0)]), float(steps[late])
-    return Move(name, True, float(steps[row]), low, high, found.top, direction, None, stride)
+    step = None if found.row is None else float(steps[row])
+    return Move(name, found.row is not None, step, low, high, found.top, direction, None, stride)
 
 
 def _trace(band: _Band, start: float, stop: float) -> tuple[NDArray[Any], Floats] | None:
@@ -464,6 +474,12 @@ def _verdict(
         )
     if len(first) > 1:
         return "cannot tell", f"cannot tell: {' and '.join(first)} moved within one interval. Order seen: {order}."
+    high = math.inf if moved[0].high is None else moved[0].high
+    maybe = [m for m in moves if not m.moved and m.low is not None and m.low < high]
+    if maybe:
+        names = " and ".join(m.channel for m in maybe)
+        reason = f"cannot tell: {names} came near the edge as early and may have moved. Order seen: {order}."
+        return "cannot tell", reason
     return "first", f"{first[0]} moved first, at step {moved[0].step:g} (p = {p:.2g}). Order: {order}."
 
 
