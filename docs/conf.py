@@ -7,13 +7,16 @@ author = "the trajscope developers"
 release = version = installed("trajscope")
 extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
-exclude_patterns = ["_build", "gallery"]
+exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "deflist"]
 myst_heading_anchors = 3
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 autosummary_generate = False
 autodoc_typehints = "none"
+# What scikit-learn adds to every estimator is documented there
+_ADDED = ("get_metadata_routing", "set_output", *(f"set_{m}_request" for m in ("fit", "partial_fit", "transform")))
+autodoc_default_options = {"exclude-members": ", ".join(_ADDED)}
 autodoc_inherit_docstrings = False
 html_theme = "pydata_sphinx_theme"
 html_title = "trajscope"

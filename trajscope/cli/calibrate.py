@@ -49,6 +49,7 @@ def command(
     from trajscope.inference.calibrate import calibrate
     from trajscope.inference.monitors import monitor_scores
 
+    target = outputs(Path(output))
     found = collect(paths, format_=format_, channels=channels, resume=resume, step=step, strict=strict)
     scores, failed = {}, 0
     with progress(found.runs, "scoring", quiet=quiet) as items:
@@ -66,7 +67,7 @@ def command(
     if not scores:
         raise NotEnoughData("none of the runs can be used; nothing was written")
     made = calibrate(scores, alpha=alpha, monitors=monitors or None, persistence=persistence, warmup=warmup)
-    made.write(outputs(Path(output)))
+    made.write(target)
     for name, reason in made.skipped.items():
         say(f"not used: {name}: {reason}", quiet=quiet)
     if as_json:
@@ -76,5 +77,5 @@ def command(
         click.echo(plain(made.summary()))
     for problem in found.problems:
         say(f"{problem.severity}: {problem}")
-    say(f"written: {output}", quiet=quiet)
+    say(f"written: {target}", quiet=quiet)
     return 4 if failed or any(p.severity == "error" for p in found.problems) else 0

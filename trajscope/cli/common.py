@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -245,6 +246,11 @@ def loaded(run: Run) -> tuple[Run | None, str]:
 
 
 def outputs(path: Path) -> Path:
-    """Create the parent directory of an output file and return the file."""
+    """Create the parent directory of an output file, which must be writable, and return the file.
+
+    Called before the work, so that nobody waits for an answer that cannot be kept.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     return path

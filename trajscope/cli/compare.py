@@ -45,6 +45,8 @@ def command(
     target = Path(output) if output else None
     if target is not None and (target.suffix.lower() not in _SUFFIXES or target.is_dir()):
         raise InputError(f"-o {output}: expected a file that ends in .html, .md or .json")
+    if target is not None:
+        outputs(target)
     groups: dict[str, list[Run]] = {}
     failed = False
     for name, path in _named(paths):
@@ -69,7 +71,7 @@ def command(
 
         make = {".html": comparison.html, ".md": comparison.markdown}.get(target.suffix.lower())
         text = json.dumps(jsonable(result), indent=1) + "\n" if make is None else make(result)
-        outputs(target).write_text(text, encoding="utf-8", errors="backslashreplace")
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
         say(f"report: {target}", quiet=quiet)
     return 4 if failed or result.skipped else 0
 

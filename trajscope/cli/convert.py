@@ -29,6 +29,7 @@ def command(
     target = Path(output)
     if target.suffix != ".parquet":
         raise InputError(f"-o {output}: expected a file name that ends in .parquet")
+    outputs(target)
     found = collect(paths, format_=format_, channels=channels, resume=resume, step=step, strict=strict)
     good: list[Run] = []
     failed = 0
@@ -47,7 +48,7 @@ def command(
     names = [r.id for r in good]
     if len(set(names)) < len(names):
         good = [r.replace(id=f"{r.path}:{r.id}") if names.count(r.id) > 1 else r for r in good]
-    write_runs(good, outputs(target))
+    write_runs(good, target)
     say(f"{len(good)} runs, {sum(r.n_points for r in good)} points -> {target}", quiet=quiet)
     lost = failed or any(p.severity == "error" for p in found.problems)
     return 4 if lost else 0

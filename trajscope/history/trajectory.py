@@ -165,7 +165,7 @@ def align(run: Run, channels: Sequence[str] | None = None, x: str = "step") -> T
     Raises
     ------
     InputError
-        If a channel is unknown, or ``x`` cannot label any row.
+        If ``run`` is no Run, a channel is unknown, or ``x`` cannot label any row.
 
     Examples
     --------
@@ -179,6 +179,8 @@ def align(run: Run, channels: Sequence[str] | None = None, x: str = "step") -> T
     >>> t.mask[:, 1]
     array([False,  True, False,  True])
     """
+    if not isinstance(run, Run):
+        raise InputError(f"align takes a Run (ts.read_run), got {type(run).__name__}")
     available = run.channels
     names = list(available) if channels is None else list(channels)
     for name in names:
