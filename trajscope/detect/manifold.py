@@ -49,7 +49,7 @@ from trajscope.detect._manifold_similarity import Similarity, subspace_similarit
 from trajscope.detect.alarms import persistent
 from trajscope.errors import InputError, NotEnoughData, nearest
 from trajscope.metastate._base import FREEZE_MARGIN
-from trajscope.metastate._runs import RunData, as_runs, is_many
+from trajscope.metastate._runs import RunData, as_runs, check_channels, is_many
 from trajscope.metastate.parallel import parallel_analysis
 from trajscope.metastate.reference import Kind
 
@@ -334,14 +334,7 @@ class InstabilityManifold(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Bas
     def _checked(self, X: Any) -> list[RunData]:
         check_is_fitted(self, "threshold_")
         runs = as_runs(X)
-        p, name = runs[0].x.shape[1], type(self).__name__
-        if p != self.n_features_in_:
-            raise InputError(f"X has {p} features, but {name} is expecting {self.n_features_in_} features as input.")
-        own = getattr(self, "feature_names_in_", None)
-        if own is not None and runs[0].names and tuple(own) != runs[0].names:
-            raise InputError(
-                f"X has channels {list(runs[0].names)}, {name} was fitted on {list(own)}; select those, in that order."
-            )
+        check_channels(self, runs)
         return runs
 
     def _groups_of(self, group: Any, n: int) -> list[Hashable]:

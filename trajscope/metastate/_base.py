@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from trajscope._core.linalg import Moments
 from trajscope.errors import InputError, NotEnoughData
-from trajscope.metastate._runs import RunData, as_runs, is_many
+from trajscope.metastate._runs import RunData, as_runs, check_channels, is_many
 from trajscope.metastate.parallel import ParallelAnalysis, parallel_analysis
 from trajscope.metastate.reference import Reference, Watch
 
@@ -177,19 +177,8 @@ class MetaState(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _runs_like_fitted(self, X: Any) -> list[RunData]:
         check_is_fitted(self, "n_components_")
         runs = as_runs(X)
-        self._check_channels(runs)
+        check_channels(self, runs)
         return runs
-
-    def _check_channels(self, runs: list[RunData]) -> None:
-        """Refuse runs whose channels are not those of the first fit."""
-        p, name = runs[0].x.shape[1], type(self).__name__
-        if p != self.n_features_in_:
-            raise InputError(f"X has {p} features, but {name} is expecting {self.n_features_in_} features as input.")
-        own = getattr(self, "feature_names_in_", None)
-        if own is not None and runs[0].names and tuple(own) != runs[0].names:
-            raise InputError(
-                f"X has channels {list(runs[0].names)}, {name} was fitted on {list(own)}; select those, in that order."
-            )
 
     def _prepared(self, run: RunData, freeze: bool = True) -> Floats:
         """Standardised rows about the fitted level; a trend reference is held while rows depart (``freeze``)."""

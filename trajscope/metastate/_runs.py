@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from trajscope.errors import InputError
 
-__all__ = ["RunData", "as_runs", "is_many"]
+__all__ = ["RunData", "as_runs", "check_channels", "is_many"]
 
 Floats = NDArray[np.float64]
 
@@ -128,3 +128,15 @@ def _one(data: Any, where: str) -> RunData:
         x = np.where(known, np.clip(x, -_LARGEST, _LARGEST), np.nan)
     n = x.shape[0]
     return RunData(x, np.arange(n) if steps is None else np.asarray(steps), names)
+
+
+def check_channels(estimator: Any, runs: list[RunData]) -> None:
+    """Refuse runs whose channels are not those that the estimator was fitted on."""
+    p, name = runs[0].x.shape[1], type(estimator).__name__
+    if p != estimator.n_features_in_:
+        raise InputError(f"X has {p} features, but {name} is expecting {estimator.n_features_in_} features as input.")
+    own = getattr(estimator, "feature_names_in_", None)
+    if own is not None and runs[0].names and tuple(own) != runs[0].names:
+        raise InputError(
+            f"X has channels {list(runs[0].names)}, {name} was fitted on {list(own)}; select those, in that order."
+        )

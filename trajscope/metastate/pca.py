@@ -32,7 +32,7 @@ from trajscope._core.linalg import CHUNK, Moments, fix_signs, psd_eigh
 from trajscope._core.rolling import MAD_TO_SD
 from trajscope.errors import InputError
 from trajscope.metastate._base import MetaState
-from trajscope.metastate._runs import as_runs
+from trajscope.metastate._runs import as_runs, check_channels
 from trajscope.metastate.parallel import centre_run
 from trajscope.metastate.reference import Reference
 
@@ -304,7 +304,7 @@ class PCAState(MetaState):
             self._set_channels(runs)
             self._stream = _Stream(self.n_features_in_)
         else:
-            self._check_channels(runs)
+            check_channels(self, runs)
         for i, run in enumerate(runs):
             rows = self.reference.residual(run) if reference_ready else run.x
             self._stream.add(rows, new_run or i > 0)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope.detect.indicators.result import ALL, EarlyWarning
-from trajscope.plots.style import COLOURS, PAGE, literal, style
+from trajscope.plots.style import COLOURS, LOOKS, PAGE, literal, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,13 +19,6 @@ __all__ = ["EarlyWarningData", "draw", "figure_data", "plot"]
 
 #: So many strips fit on a page, and so many channels can be told apart in one.
 MOST_STRIPS, MOST_LINES = 12, 6
-_LOOK = tuple(
-    zip(
-        ("blue", "vermilion", "green", "purple", "orange", "black"),
-        ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))),
-        strict=True,
-    )
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +68,7 @@ def figure_data(
 
 def draw(data: EarlyWarningData, axes: Sequence[Axes]) -> Sequence[Axes]:
     """Draw the channels into the first axes and a strip into each of the others."""
-    look = {name: _LOOK[k % len(_LOOK)] for k, name in enumerate(data.channels)}
+    look = {name: LOOKS[k % len(LOOKS)] for k, name in enumerate(data.channels)}
     top = axes[0]
     for name, (steps, values, level) in data.channels.items():
         colour, dash = look[name]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from trajscope.inference.lead_time import LeadTime
-from trajscope.plots.style import COLOURS, PAGE, literal, style
+from trajscope.plots.style import COLOURS, LOOKS, PAGE, literal, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,13 +19,6 @@ __all__ = ["LeadTimeData", "draw", "figure_data", "plot"]
 
 #: So many curves can be told apart.
 MOST = 6
-_LOOK = tuple(
-    zip(
-        ("blue", "vermilion", "green", "purple", "orange", "black"),
-        ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))),
-        strict=True,
-    )
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +55,7 @@ def figure_data(result: LeadTime, indicators: list[str] | None = None) -> LeadTi
 
 def draw(data: LeadTimeData, ax: Axes, right: Axes) -> tuple[Axes, Axes]:
     """Left: sensitivity against false alarms, up to 0.4. Right: share foreseen at least so long ahead."""
-    for (name, curve), (colour, dash) in zip(data.roc.items(), _LOOK, strict=False):
+    for (name, curve), (colour, dash) in zip(data.roc.items(), LOOKS, strict=False):
         rate, hit = curve["false_alarm_rate"].to_numpy(), np.maximum.accumulate(curve["sensitivity"].to_numpy())
         ax.step(rate, hit, where="post", color=COLOURS[colour], ls=dash, label=literal(name, 28))
     ax.axvline(data.alpha, color=COLOURS["grey"], lw=0.6)
@@ -73,7 +66,7 @@ def draw(data: LeadTimeData, ax: Axes, right: Axes) -> tuple[Axes, Axes]:
     )
     ax.legend(frameon=False, loc="best")
     ax.set_title(data.counts, loc="left")
-    for (name, curve), (colour, dash) in zip(data.survival.items(), _LOOK, strict=False):
+    for (name, curve), (colour, dash) in zip(data.survival.items(), LOOKS, strict=False):
         lead, share = curve["lead"].to_numpy(), curve["share"].to_numpy()
         right.step(
             np.append(lead, lead[-1]),

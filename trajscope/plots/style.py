@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "COLUMN", "PAGE", "literal", "log_axis", "style", "svg"]
+__all__ = ["COLOURS", "COLUMN", "LOOKS", "PAGE", "literal", "log_axis", "style", "svg"]
 
 MM = 1 / 25.4
 #: Width of one column and of the page of a journal, in inches.
@@ -28,6 +28,15 @@ COLOURS = {
     "purple": "#CC79A7",
     "grey": "#999999",
 }
+
+#: Colour and line of so many curves in one picture: told apart without the colour too.
+LOOKS = tuple(
+    zip(
+        ("blue", "vermilion", "green", "purple", "orange", "black"),
+        ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1))),
+        strict=True,
+    )
+)
 
 _RC: dict[str, Any] = {
     "font.family": "sans-serif",
