@@ -27,6 +27,7 @@ PUBLIC = {
     "errors",
     "first_mover",
     "lead_time",
+    "response",
     "load_dataset",
     "read_run",
     "scan_runs",

@@ -28,6 +28,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "inference.compare": ["compare"],
         "inference.dissociation": ["dissociation"],
         "inference.lead_time": ["lead_time"],
+        "inference.response": ["response"],
         "dynamics.coherence": ["x_grad"],
         "dynamics.instability": ["x_inst"],
         "inference.axis": ["attribute_axis"],
