@@ -112,7 +112,7 @@ def test_intervals_cover_the_beginning_and_ties_stay_ties(phi, ramp):
     covered = judged = wrong = 0
     for seed in range(25):
         rng = np.random.default_rng([seed, ramp])
-        x = 10 + np.sqrt(1 - phi**2) * ar(500, phi, 3, rng=rng)
+        x = 10 + ar(500, phi, 3, rng=rng)
         t = np.arange(500)
         x += 12 * (np.clip((t - 299) / ramp, 0, 1) if ramp else t >= 300)[:, None]
         found = first_mover(dict(zip("abc", x.T, strict=True)), event=300, n_null=39, rng=seed)

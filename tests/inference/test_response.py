@@ -207,6 +207,15 @@ def test_without_control_it_is_a_forecast_and_says_so() -> None:
     assert found.recovery.reason.startswith("no latent distance: 0 controls")
 
 
+def test_a_run_without_performance_still_answers() -> None:
+    plain = run("a", 1, hurt=1.0)
+    found = ts.response(plain.replace(channels={"norm": plain.channels["grad_norm"]}), at=AT, channels=["norm"])
+    assert found.rows[0].peak > 3
+    assert found.ordering.unknown == 1
+    with pytest.raises(InputError, match="no channel 'acc' to judge"):
+        ts.response(plain, at=AT, performance="acc:max")
+
+
 def test_rows_that_are_no_number_are_counted() -> None:
     bad = run("a", 1, hurt=1.0)
     values = bad.channels["loss"].values.copy()

@@ -24,7 +24,7 @@ def noise(kind: str, rng: np.random.Generator) -> np.ndarray:
     if kind == "t(3)":
         return rng.standard_t(3, (N, 4)) / np.sqrt(3)
     phi = float(kind[3:-1])
-    return ar(N, phi, 4, rng=rng) * np.sqrt(1 - phi**2)
+    return ar(N, phi, 4, rng=rng)
 
 
 def moved(x: np.ndarray, at: int, size: float, ramp: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from trajscope.detect.collapse import Collapse
 from trajscope.errors import InputError
 from trajscope.history.run import Run
 from trajscope.inference._response_curve import Curve
@@ -174,7 +175,7 @@ def recovery_of(
         left = bool((out[:-2] & out[1:-1] & out[2:]).any()) if out.size > 2 else False
         outcome = signal.outcome
         fell = not math.isnan(signal.t_on)
-        if not after.size or outcome.kind in ("cannot tell", "not learned") or outcome.recovery == "undetermined":
+        if outcome is None or not after.size or _open_ended(outcome):
             counts["unknown"] += 1
             continue
         if not left and not fell:
@@ -197,6 +198,10 @@ def recovery_of(
         bound=latent.bound,
         channels=latent.names,
     )
+
+
+def _open_ended(outcome: Collapse) -> bool:
+    return outcome.kind in ("cannot tell", "not learned") or outcome.recovery == "undetermined"
 
 
 def _rests_inside(d: Floats, bound: float, tail: float) -> bool:

@@ -45,6 +45,7 @@ _SMOOTH = 15
 _MOST_ROWS = 4_000
 _LEAST_SHARE = 0.2
 _ALPHA = 0.01
+_UNBIASED = 2.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,10 @@ def _line(steps: Floats, y: Floats) -> tuple[float, float, Floats]:
 
 
 def baseline_noise(steps: ArrayLike, y: ArrayLike, at: float, *, window: int = 100, least: int = 10) -> float:
-    """Noise sd of a channel before ``at``: 1.4826 MAD about a line through its last ``window`` rows.
+    """Noise sd of a channel before ``at``: 1.4826 MAD about a line through its last ``window`` rows, times 1 + 2.4/n.
+
+    The factor makes responses in units of it unbiased: the mean of 1/s is then 1/sigma within 0.5 % for normal noise of
+    10 to 400 rows (simulated). With an autocorrelation of 0.9 the unit stays a fifth too small.
 
     Parameters
     ----------
@@ -136,7 +140,7 @@ def baseline_noise(steps: ArrayLike, y: ArrayLike, at: float, *, window: int = 1
     _, _, rest = _line(where, values)
     floor = max(1e-12, 1e-3 * abs(float(np.median(values))))
     scale = MAD_TO_SD * float(np.median(np.abs(rest)))
-    return max(scale if scale > floor else float(np.std(rest)), floor)
+    return max((scale if scale > floor else float(np.std(rest))) * (1 + _UNBIASED / values.size), floor)
 
 
 def _before(steps: ArrayLike, y: ArrayLike, at: float, window: int) -> tuple[Floats, Floats]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trajscope._core.rolling import MAD_TO_SD, trailing_mean_std
+from trajscope.detect._inputs import PERFORMANCE_ROLES
 from trajscope.detect._scale import transform
 from trajscope.detect.collapse import Collapse, collapse
 from trajscope.dynamics.coherence import x_grad
@@ -43,7 +44,8 @@ _LEAST_CONTROLS, _MOST_CONTROLS = 5, 20
 class Signals:
     """x_grad (smoothed) and x_inst of a run, and the three times; NaN where a signal never left its band.
 
-    ``fell`` is True where x_grad left its band downwards, None where it never left.
+    ``fell`` is True where x_grad left its band downwards, None where it never left; ``outcome`` is None where no
+    channel measures performance.
     """
 
     grad_steps: Floats
@@ -56,7 +58,7 @@ class Signals:
     t_on: float
     fell: bool | None
     stride: float
-    outcome: Collapse
+    outcome: Collapse | None
 
 
 def _first_run(flags: NDArray[np.bool_], h: int) -> int | None:
@@ -65,9 +67,11 @@ def _first_run(flags: NDArray[np.bool_], h: int) -> int | None:
     return int(full[0]) if full.size else None
 
 
-def signals(run: Run, at: float, *, c: float, h: int, smooth: int, window: int) -> Signals:
+def signals(run: Run, at: float, *, performance: str | None, c: float, h: int, smooth: int, window: int) -> Signals:
     """Read the signals of a run and when they left their bands, from ``at`` on."""
-    coherence, instability, outcome = x_grad(run), x_inst(run, window=window), collapse(run)
+    coherence, instability = x_grad(run), x_inst(run, window=window)
+    judged = performance is not None or any(run.by_role(role) for role in PERFORMANCE_ROLES)
+    outcome = collapse(run, performance=performance) if judged else None
     g_steps, g = np.asarray(coherence.steps, dtype=np.float64), np.asarray(coherence.values, dtype=np.float64)
     if coherence.status == "unavailable":
         g_steps, g = np.zeros(0), np.zeros(0)
@@ -90,8 +94,10 @@ def signals(run: Run, at: float, *, c: float, h: int, smooth: int, window: int) 
     if past.size >= 10:
         out = np.flatnonzero(i[later] > max(math.log1p(c), float(past.max())))
         t_inst = float(i_steps[later][out[0]]) if out.size else math.nan
-    stride = float(np.median(np.diff(outcome.steps))) if outcome.steps.size > 1 else 1.0
-    onsets = [e.onset for e in outcome.episodes if e.kind != "cannot tell" and e.onset >= at - stride]
+    episodes = () if outcome is None else outcome.episodes
+    clock = i_steps if outcome is None else outcome.steps
+    stride = float(np.median(np.diff(clock))) if clock.size > 1 else 1.0
+    onsets = [e.onset for e in episodes if e.kind != "cannot tell" and e.onset >= at - stride]
     return Signals(
         g_steps, g, coherence.source, i_steps, i, t_grad, t_inst, min(onsets, default=math.nan), fell, stride, outcome
     )

@@ -59,6 +59,7 @@ ROLES = (
 
 
 GRAD, INST = "x_grad", "x_inst"
+_MOST_SAID = 3
 _LARGEST = 1e9
 """Baseline sd at which a deviation is held: one run that went to 1e38 would be the whole mean over seeds."""
 
@@ -128,7 +129,12 @@ class Response(Result):
             f"bound, {r.both} came back in performance and latent distance, {r.performance_only} in performance only, "
             f"{r.latent_only} in latent distance only, {r.neither} in neither; {r.unknown} cannot be told."
         )
-        lines += [f"Collapse under {t.kind or 'rising severity'}: {t.reason}." for t in self.thresholds]
+        shown = self.thresholds if len(self.thresholds) <= _MOST_SAID else ()
+        lines += [f"Collapse under {t.kind or 'rising severity'}: {t.reason}." for t in shown]
+        if self.thresholds and not shown:
+            found = sum(t.verdict == "bracketed" for t in self.thresholds)
+            kinds = len(self.thresholds)
+            lines.append(f"A severity at which half of the seeds collapse is found for {found} of {kinds} kinds.")
         return " ".join(lines)
 
 
@@ -141,6 +147,7 @@ def response(
     conditions: Any = None,
     seeds: Any = None,
     severity: Any = None,
+    performance: str | None = None,
     latent: Any = None,
     c: float = 6.0,
     h: int = 3,
@@ -170,6 +177,9 @@ def response(
     severity : mapping or sequence of float, optional
         Rank or amount of the insult, for the collapse threshold; ``severity`` of the configuration by default. Kinds
         are those of ``perturbation`` in the configuration.
+    performance : str, optional
+        Channel whose collapse gives T_on, as in `trajscope.collapse`; by default by role. Runs that have none are
+        "unknown" wherever T_on is asked for.
     latent : Latent, optional
         A meta-state with its bound; by default one is fitted on the controls where there are five.
     c, h : float, int
@@ -225,13 +235,14 @@ def response(
     ]
     ranks = _each(members, severity, "severity", "severity")
 
-    read = {id(r): signals(r, a, c=c, h=h, smooth=smooth, window=window) for r, a in zip(members, steps, strict=True)}
+    options: dict[str, Any] = {"performance": performance, "c": c, "h": h, "smooth": smooth, "window": window}
+    read = {id(r): signals(r, a, **options) for r, a in zip(members, steps, strict=True)}
     twins: dict[int, Signals] = {}
     rows: list[ChannelResponse] = []
     curves: dict[tuple[str, str], list[tuple[str, Curve]]] = {}
     for run, start, other, name, seed in zip(members, steps, controls, names, of_seed, strict=True):
         if other is not None and id(other) not in twins:
-            twins[id(other)] = signals(other, start, c=c, h=h, smooth=smooth, window=window)
+            twins[id(other)] = signals(other, start, **options)
         for channel, curve, note in _curves(run, other, read[id(run)], twins.get(id(other)), start, channels, window):
             shape = describe(curve.offsets, curve.delta, tail=tail) if curve.offsets.size else Shape(*[math.nan] * 6)
             left = f"{curve.n_nonfinite} rows are no number" if curve.n_nonfinite else ""
@@ -261,8 +272,7 @@ def response(
         provenance=make_provenance(
             "response",
             {
-                "at": steps, "channels": channels, "c": c, "h": h, "smooth": smooth, "window": window, "tail": tail,
-                "level": level, "n_draws": n_draws,
+                "at": steps, "channels": channels, **options, "tail": tail, "level": level, "n_draws": n_draws,
             },
             *(ch.values for r in members for ch in r.channels.values()),
             seed=0 if rng is None else rng if isinstance(rng, int) else None,
