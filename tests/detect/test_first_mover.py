@@ -114,7 +114,7 @@ def test_intervals_cover_the_beginning_and_ties_stay_ties(phi, ramp):
         rng = np.random.default_rng([seed, ramp])
         x = 10 + ar(500, phi, 3, rng=rng)
         t = np.arange(500)
-        x += 12 * (np.clip((t - 299) / ramp, 0, 1) if ramp else t >= 300)[:, None]
+        x += 15 * (np.clip((t - 299) / ramp, 0, 1) if ramp else t >= 300)[:, None]
         found = first_mover(dict(zip("abc", x.T, strict=True)), event=300, n_null=39, rng=seed)
         covered += sum(m.low < 300 <= m.high for m in found.moves if m.moved)
         judged += sum(m.moved for m in found.moves)
