@@ -16,6 +16,7 @@ from recorder.store import LABELS, data_files, read_tables, series
 
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- counted by count.py -->", "<!-- end of the count -->"
+BASE = ("arms", "ramp", "step2000", "width", "within")  # purposes recorded under the base settings
 FELL = ("transient", "lingering", "irrecoverable", "undetermined")
 
 
@@ -33,25 +34,30 @@ def load(root: Path) -> pd.DataFrame:
         frame[name] = frame[name].eq(True)
     frame["control"] = frame["twin"].isna() & ~frame["purpose"].eq("grid")
     frame["held"] = frame["split"].eq("heldout")
+    frame["within"] = frame["twin"].notna() & frame["purpose"].isin(["ramp", "within"])
+    suffix = frame["ramp"].map({True: " (ramp)", False: ""}).mask(frame["within"] & ~frame["ramp"], " (from the start)")
+    early = frame["purpose"].eq("step2000")
+    suffix = suffix.mask(early, " (" + frame["arm"].str.extract(r"at_(\w+)_2000", expand=False) + " 2000)")
+    frame["kind"] = frame["perturbation"] + suffix
     return frame
 
 
 def counts(frame: pd.DataFrame) -> str:
     """Runs by stratum; settings of their own (grid, buffering, clipping) apart from the base settings."""
-    base = frame[frame["purpose"].isin(["arms", "ramp", "width"])]
+    base = frame[frame["purpose"].isin(BASE)]
     rows = []
     for stratum, own in base.groupby("stratum"):
-        harmed, pulses = own[own["harmed"]], own[~own["ramp"]]
+        harmed, pulses = own[own["harmed"]], own[~own["within"]]
         rows.append(
             (
                 f"`{stratum}`",
                 len(own),
-                _split(own[own["control"]]),
-                _split(harmed[~harmed["ramp"]]),
+                _split(own[own["control"] & ~own["purpose"].eq("within")]),
+                _split(harmed[~harmed["within"]]),
                 _split(harmed),
                 int((pulses["recovered"]).sum()),
-                int((own["ramp"] & own["harmed"]).sum()),
-                int((own["ramp"] & ~own["harmed"]).sum()),
+                int((own["within"] & own["harmed"]).sum()),
+                int((own["within"] & ~own["harmed"]).sum()),
             )
         )
     header = (
@@ -61,8 +67,8 @@ def counts(frame: pd.DataFrame) -> str:
         "harmed by an event (held out)",
         "harmed in all (held out)",
         "recovered",
-        "ramps that failed",
-        "ramps that did not",
+        "failed from within",
+        "from within, did not fail",
     )
     return markdown(header, rows)
 
@@ -98,16 +104,17 @@ def _noise(frame: pd.DataFrame) -> str:
 
 def outcomes(frame: pd.DataFrame) -> str:
     """What came of each kind and severity, by domain, in runs with a twin under the base settings."""
-    own = frame[frame["twin"].notna() & frame["purpose"].isin(["arms", "ramp", "width"])]
-    keys = ["stratum", "axis", "perturbation", "ramp", "severity"]
+    own = frame[frame["twin"].notna() & frame["purpose"].isin(BASE)]
     rows = []
-    for (stratum, axis, kind, ramp, severity), part in own.groupby(keys):
+    for (stratum, axis, kind, severity, _), part in own.groupby(
+        ["stratum", "axis", "kind", "severity", "level"], dropna=False
+    ):
         level = part["level"].dropna()
         rows.append(
             (
                 stratum,
                 axis,
-                kind + (" (ramp)" if ramp else ""),
+                kind,
                 severity,
                 f"{level.iloc[0]:g}" if len(level) else "",
                 len(part),
@@ -130,7 +137,10 @@ def coherence(root: Path, frame: pd.DataFrame) -> str:
             if run in own.index:
                 steps, values = series(table)["train/grad_cos_last10"]
                 at, last = int(np.searchsorted(steps, own.loc[run, "injection_step"])), max(1, len(steps) // 10)
-                means = [float(np.mean(part)) for part in (values[at - 50 : at], values[at : at + 10], values[-last:])]
+                means = [
+                    float(np.mean(part))
+                    for part in (values[max(0, at - 50) : at], values[at : at + 10], values[-last:])
+                ]
                 found.append((run, *means))
     means = pd.DataFrame(found, columns=["run", "before", "during", "end"]).set_index("run")
     joined = own.join(means)
@@ -143,7 +153,7 @@ def coherence(root: Path, frame: pd.DataFrame) -> str:
 
 def agreement(frame: pd.DataFrame) -> str:
     """The collapse rule, which sees one run alone, beside the truth from the twin."""
-    own = frame[frame["purpose"].isin(["arms", "ramp", "width", "clip", "buffering"])].copy()
+    own = frame[frame["purpose"].isin([*BASE, "clip", "buffering"])].copy()
     own["truth"] = "neither"
     own.loc[own["control"], "truth"] = "control"
     own.loc[own["recovered"], "truth"] = "recovered"

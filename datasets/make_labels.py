@@ -22,6 +22,7 @@ PERFORMANCE = {
     "digits": ("val/accuracy", "max"),
     "cartpole": ("eval/return", "max"),
     "transformer": ("val/loss", "min"),
+    "halfcheetah": ("eval/return", "max"),
 }
 
 SCHEMA = pa.schema(
@@ -86,7 +87,8 @@ def label(config: dict[str, Any], run: dict[str, Any], twin: dict[str, Any] | No
     }
     if twin is not None:
         resolution = config["resolution"] if "resolution" in config else 1 / config["n_validation"]
-        other = sign * twin[channel][1].astype(np.float64)
+        both = np.isin(twin[channel][0], steps)  # a twin may go on for longer
+        other = sign * twin[channel][1][both].astype(np.float64)
         truth = against_twin(steps, sign * values, other, config["injection_step"], resolution)
         row |= vars(truth) | {"first_difference": first_difference(run, twin)}
     return row

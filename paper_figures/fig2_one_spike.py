@@ -93,7 +93,7 @@ def _members(runs: Runs, domain: str, arms: tuple[str, ...], algorithm: str) -> 
     """Labels of the spiked runs of a row and algorithm."""
     table = runs.labels
     own = table[(table["domain"] == domain) & table["arm"].isin(arms) & (table["algorithm"] == algorithm)]
-    return own[own["stratum"].str.startswith(_STRATUM)] if domain == "digits" else own
+    return own[own["stratum"].str.startswith(_STRATUM) & (own["purpose"] == "arms")] if domain == "digits" else own
 
 
 def _draw(ax, runs: Runs, own: pd.DataFrame, channel: str) -> pd.DataFrame:

@@ -47,6 +47,11 @@ RAMPS: Arms = {
     )
     for severity, (end, level) in enumerate(zip(("short", "full"), levels, strict=True), 1)
 }
+# A weight of the entropy bonus that falls below nothing: entropy is slowly lost
+ENTROPY: Arms = {
+    "ramp_entropy_short": Perturbation(OPTIMIZATION, "entropy_bonus", 1, -0.5, 70, ramp=True),
+    "ramp_entropy_full": Perturbation(OPTIMIZATION, "entropy_bonus", 2, -50.0, 70, ramp=True),
+}
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ FILES: dict[str, tuple[Plan, ...]] = {
     ),
     "ppo-ramps": (Plan(RAMPS, seeds(4, 11), purpose="ramp"),),
     "ppo-ramps-more": (Plan(RAMPS, seeds(11, 14), purpose="ramp"),),
+    "ppo-entropy": (Plan(ENTROPY, seeds(4, 10), purpose="ramp"),),
     "ppo-buffering": tuple(
         Plan(
             CONTROL_ONLY | {"lr_x300": MILDER["lr_x300"]},

@@ -7,6 +7,7 @@ a data-parallel logger would report come for free and describe exactly the gradi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,14 +40,14 @@ class Network(Protocol):
 
 def size(shapes: dict[str, tuple[int, ...]]) -> int:
     """Number of parameters."""
-    return sum(int(np.prod(s)) for s in shapes.values())
+    return sum(math.prod(s) for s in shapes.values())
 
 
 def unflatten(vector: F32, shapes: dict[str, tuple[int, ...]]) -> dict[str, F32]:
     """Views into a flat vector (or into ``(n, d)``: then each view carries the leading axis)."""
     out, start, lead = {}, 0, vector.shape[:-1]
     for name, shape in shapes.items():
-        stop = start + int(np.prod(shape))
+        stop = start + math.prod(shape)
         out[name] = vector[..., start:stop].reshape(*lead, *shape)
         start = stop
     return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +117,19 @@ def read_tables(path: Path) -> Iterator[tuple[str, pa.Table]]:
             yield table["run"][0].as_py(), table
 
 
-def assemble(parts: list[Path], path: Path) -> None:
-    """Join files of runs into one, sorted by run id, with the metadata of the first."""
-    tables = dict(pair for part in parts for pair in read_tables(part))
+def assemble(
+    parts: list[Path],
+    path: Path,
+    thin: Callable[[Path, str, pa.Table], pa.Table | None] = lambda _part, _run, table: table,
+) -> None:
+    """Join files of runs into one, sorted by run id, with the metadata of the first.
+
+    ``thin`` is given the part, the run and its rows, and may leave rows out, or the run (None).
+    """
+    read = ((run, thin(part, run, table)) for part in parts for run, table in read_tables(part))
+    tables = {run: table for run, table in read if table is not None}
     metas = [read_meta(part) for part in parts]
-    configs = {run: entry["config"] for meta in metas for run, entry in meta["runs"].items()}
+    configs = {run: entry["config"] for meta in metas for run, entry in meta["runs"].items() if run in tables}
     roles = {c: entry["role"] for meta in metas for c, entry in meta["channels"].items()}
     write_runs(path, sorted(tables.items()), configs, read_meta(parts[0], "recorder"), roles)
 

@@ -194,7 +194,9 @@ class Trainer:
         if event is not None and kind in GRADIENT:
             gradient = GRADIENT[kind](gradient, level, event.rng)
         log_gradient(log, t, gradient, self.optimizer.momentum, self.memory)
-        lr = s.schedule(t) * (level if kind == "lr_spike" else 1.0)
+        lr = s.schedule(max(t, s.warmup) if kind == "no_warmup" else t) * (
+            level if kind in ("lr_spike", "no_warmup") else 1.0
+        )
         self.optimizer.beta = level if kind == "momentum" else s.beta
         change = self.optimizer.step(gradient, lr)
         log.add("train/lr", t, lr)

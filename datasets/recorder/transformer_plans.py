@@ -45,6 +45,23 @@ RAMPS: Arms = {
     )
     for severity, (end, level) in enumerate(zip(("short", "full"), levels, strict=True), 1)
 }
+# Milder ramps, which stop short of failure
+LOW: Arms = {
+    "ramp_lr_low": Perturbation(OPTIMIZATION, "lr_spike", 1, 1.5, 150, ramp=True),
+    "ramp_token_low": Perturbation(DATA, "token_noise", 1, 0.05, 150, ramp=True),
+    "ramp_label_low": Perturbation(SIGNAL, "label_noise", 1, 0.05, 150, ramp=True),
+}
+# Wrong from the first step on
+FROM_START: Arms = {
+    "no_warmup_x1": Perturbation(OPTIMIZATION, "no_warmup", 1, 1.0, 300),
+    "no_warmup_x3": Perturbation(OPTIMIZATION, "no_warmup", 2, 3.0, 300),
+    "too_high_x10": Perturbation(OPTIMIZATION, "lr_spike", 1, 10.0, 300),
+}
+# All but the micro-batch channels
+LEAN = (
+    "train/grad_cos", "train/grad_cos_last10", "train/grad_norm", "train/loss", "train/lr", "train/momentum_cos",
+    "train/param_norm", "train/update_norm", "val/loss",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,9 @@ FILES: dict[str, tuple[Plan, ...]] = {
     "tf64": (Plan(HARM, seeds(0, 20)),),
     "tf64-more": (Plan(HARM, seeds(20, 32)), Plan({CONTROL: None}, seeds(32, 40))),
     "tf64-ramps": (Plan(RAMPS, seeds(0, 10), Settings(fork=100), "ramp"),),
+    # Recorded on another machine than the rest: seeds, and so controls, of their own
+    "tf64-low": (Plan({CONTROL: None} | LOW, seeds(40, 47), Settings(fork=100), "within", LEAN),),
+    "tf64-start": (Plan({CONTROL: None} | FROM_START, seeds(50, 54), Settings(fork=0), "within", LEAN),),
     "tf32-tf128": tuple(Plan(WIDTHS, seeds(0, 3), purpose="width", net=Transformer(w)) for w in (32, 128)),
     "tf64-axes": (Plan(OTHERS, seeds(0, 3)),),
 }

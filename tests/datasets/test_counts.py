@@ -29,7 +29,7 @@ def test_enough_controls_and_harmed_runs(datasets: Path, stratum: str) -> None:
 @pytest.mark.parametrize(("domain", "failed"), [("digits", 30), ("cartpole", 20)])
 def test_enough_failures_from_within(datasets: Path, domain: str, failed: int) -> None:
     frame = count.load(datasets)
-    ramps = frame[frame["domain"].eq(domain) & frame["purpose"].eq("ramp")]
+    ramps = frame[frame["domain"].eq(domain) & frame["within"]]
     assert ramps["harmed"].sum() >= failed
     assert (~ramps["harmed"]).sum() >= failed
 
@@ -43,7 +43,7 @@ def test_grids_buffering_and_size(datasets: Path) -> None:
     assert noise.groupby("grad_noise")["seed"].nunique().tolist() == [20] * 5
     entropy = frame[frame["purpose"].eq("buffering") & frame["domain"].eq("cartpole")]
     assert entropy.groupby("entropy_bonus")["seed"].nunique().tolist() == [10] * 4
-    assert sum(p.stat().st_size for p in datasets.rglob("*") if p.is_file() and ".parts" not in p.parts) < 40e6
+    assert sum(p.stat().st_size for p in datasets.glob("*/*.parquet")) < 40e6
 
 
 def test_exports_hold_the_recorded_values(datasets: Path) -> None:
