@@ -26,6 +26,7 @@ PUBLIC = {
     "early_warning",
     "errors",
     "first_mover",
+    "identifiability",
     "lead_time",
     "response",
     "load_dataset",

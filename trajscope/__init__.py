@@ -27,6 +27,7 @@ __getattr__, __dir__, __all__ = _lazy.attach(
         "inference.calibrate": ["calibrate"],
         "inference.compare": ["compare"],
         "inference.dissociation": ["dissociation"],
+        "inference.identifiability": ["identifiability"],
         "inference.lead_time": ["lead_time"],
         "inference.response": ["response"],
         "dynamics.coherence": ["x_grad"],

@@ -108,9 +108,13 @@ def expectations(panel: Panel, model: Model) -> Statistics:
     steady = blocks.steady(max((x.shape[0] for x in panel.whole), default=0) - 1)
     lead = steady[0].shape[0] if steady is not None else 0
     short = []
+    known: dict[int, _SteadyRun] = {}  # runs of one length share all but their values
     for x in panel.whole:
-        if steady is not None and x.shape[0] > lead:
-            _add_steady(stats, x, model, steady)
+        n = x.shape[0]
+        if steady is not None and n > lead:
+            if n not in known:
+                known[n] = _SteadyRun.of(n, steady)
+            _add_steady(stats, x, model, known[n])
         else:
             short.append(x)
     if short:
@@ -152,44 +156,63 @@ class _Blocks:
         return None
 
 
-def _add_steady(stats: Statistics, x: Floats, model: Model, steady: tuple[Floats, Floats, Floats]) -> None:
-    """Add one run without gaps."""
-    lows, offs, last = steady
-    n, k, lead = x.shape[0], model.k, lows.shape[0]
-    band = np.zeros((n, k, 2 * k))
-    for a in range(k):
-        band[:lead, a, : k - a] = lows[:, a:, a]
-        band[lead:, a, : k - a] = lows[-1, a:, a]
-        band[:lead, a, k - a : 2 * k - a] = offs[:, :, a]
-        band[lead:-1, a, k - a : 2 * k - a] = offs[-1, :, a]
-        band[-1, a, : k - a] = last[a:, a]
-    forward = kalman.band_solve(band, x @ (model.c / model.r[:, None]))
-    mean = kalman.band_solve(band, forward, transposed=True)
-    logdet = np.log(np.diagonal(lows, axis1=1, axis2=2)).sum()
-    logdet += (n - 1 - lead) * np.log(np.diag(lows[-1])).sum() + np.log(np.diag(last)).sum()
-    stats.log_likelihood += 0.5 * float(np.vdot(forward, forward)) - float(logdet)
+@dataclass(frozen=True, eq=False)
+class _SteadyRun:
+    """What a run without gaps of a given length has whatever its values: factor, and covariances of its states.
 
-    # Sigma runs backwards: from the last row to its limit, constant, then through the first rows
-    inverse = np.linalg.inv(lows)
-    own = inverse.transpose(0, 2, 1) @ inverse
-    gain = -(inverse.transpose(0, 2, 1) @ offs.transpose(0, 2, 1))
-    end = np.linalg.inv(last)
-    sigma = end.T @ end
-    total, lagged = sigma.copy(), np.zeros((k, k))
-    final, t = sigma, n - 1
-    while t > lead:
-        new = own[-1] + gain[-1] @ sigma @ gain[-1].T
-        settled = np.abs(new - sigma).max() <= 1e-13 * np.abs(new).max()
-        repeat = t - lead if settled else 1
-        lagged += repeat * (gain[-1] @ sigma)
-        total += repeat * new
-        sigma, t = new, t - repeat
-    for t in range(lead - 1, -1, -1):
-        lagged += gain[t] @ sigma
-        sigma = own[t] + gain[t] @ sigma @ gain[t].T
-        total += sigma
-    _add_moments(stats, mean, total, lagged, final, sigma)
-    stats.gram += mean.T @ mean + total
+    `total` and `lagged` are sums over rows, `final` and `first` those of the last and of the first row.
+    """
+
+    band: Floats
+    logdet: float
+    total: Floats
+    lagged: Floats
+    final: Floats
+    first: Floats
+
+    @classmethod
+    def of(cls, n: int, steady: tuple[Floats, Floats, Floats]) -> _SteadyRun:
+        lows, offs, last = steady
+        k, lead = last.shape[0], lows.shape[0]
+        band = np.zeros((n, k, 2 * k))
+        for a in range(k):
+            band[:lead, a, : k - a] = lows[:, a:, a]
+            band[lead:, a, : k - a] = lows[-1, a:, a]
+            band[:lead, a, k - a : 2 * k - a] = offs[:, :, a]
+            band[lead:-1, a, k - a : 2 * k - a] = offs[-1, :, a]
+            band[-1, a, : k - a] = last[a:, a]
+        logdet = np.log(np.diagonal(lows, axis1=1, axis2=2)).sum()
+        logdet += (n - 1 - lead) * np.log(np.diag(lows[-1])).sum() + np.log(np.diag(last)).sum()
+
+        # Sigma runs backwards: from the last row to its limit, constant, then through the first rows
+        inverse = np.linalg.inv(lows)
+        own = inverse.transpose(0, 2, 1) @ inverse
+        gain = -(inverse.transpose(0, 2, 1) @ offs.transpose(0, 2, 1))
+        end = np.linalg.inv(last)
+        sigma = end.T @ end
+        total, lagged = sigma.copy(), np.zeros((k, k))
+        final, t = sigma, n - 1
+        while t > lead:
+            new = own[-1] + gain[-1] @ sigma @ gain[-1].T
+            settled = np.abs(new - sigma).max() <= 1e-13 * np.abs(new).max()
+            repeat = t - lead if settled else 1
+            lagged += repeat * (gain[-1] @ sigma)
+            total += repeat * new
+            sigma, t = new, t - repeat
+        for t in range(lead - 1, -1, -1):
+            lagged += gain[t] @ sigma
+            sigma = own[t] + gain[t] @ sigma @ gain[t].T
+            total += sigma
+        return cls(band, float(logdet), total, lagged, final, sigma)
+
+
+def _add_steady(stats: Statistics, x: Floats, model: Model, run: _SteadyRun) -> None:
+    """Add one run without gaps."""
+    forward = kalman.band_solve(run.band, x @ (model.c / model.r[:, None]))
+    mean = kalman.band_solve(run.band, forward, transposed=True)
+    stats.log_likelihood += 0.5 * float(np.vdot(forward, forward)) - run.logdet
+    _add_moments(stats, mean, run.total, run.lagged, run.final, run.first)
+    stats.gram += mean.T @ mean + run.total
     stats.cross += x.T @ mean
 
 
