@@ -26,7 +26,7 @@ def test_enough_controls_and_harmed_runs(datasets: Path, stratum: str) -> None:
     assert (own["harmed"] & own["held"]).sum() >= 15
 
 
-@pytest.mark.parametrize(("domain", "failed"), [("digits", 30), ("cartpole", 20)])
+@pytest.mark.parametrize(("domain", "failed"), [("digits", 30), ("transformer", 30), ("cartpole", 20)])
 def test_enough_failures_from_within(datasets: Path, domain: str, failed: int) -> None:
     frame = count.load(datasets)
     ramps = frame[frame["domain"].eq(domain) & frame["within"]]
