@@ -33,8 +33,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 
-from trajscope._core.cells import cell_autocovariance, halve, studentised_contrasts, window_filter
+from trajscope._core.cells import cell_autocovariance, halve, studentised_contrasts
+from trajscope._core.rolling import by_numpy
+from trajscope.detect.changepoints.filters import confirming, lags, searching
 from trajscope.detect.changepoints.noise import Noise
+from trajscope.detect.changepoints.screen import Screen
 
 __all__ = [
     "Candidate",
@@ -58,6 +61,9 @@ _SHARED_CELLS = 4096
 _PICKANDS = {"level": 3.0, "slope": 3.0}
 _CHECKS = {"level": (0, 1), "slope": (2, 3)}
 _ONSET = 0.75
+_MIN_WINDOWS = 12
+_CELLS_A_ROW = 64
+"""Cells of a rolling window (`trajscope._core.rolling.by_numpy`) that cost as much as a row of a scan."""
 
 
 @dataclass(frozen=True)
@@ -83,61 +89,24 @@ class Limits:
     min_ratio: float
 
 
-@lru_cache(maxsize=8192)
-def _searching(left: int, right: int, width: int) -> Floats:
-    """``J1`` and ``K1`` of a window of ``left + right`` cells, zero-padded behind: ``(width, 2)``."""
-    out = np.zeros((width, 2))
-    out[: left + right, 0] = window_filter(left, right, 1, "step")
-    out[: left + right, 1] = window_filter(left, right, 1, "kink")
-    return out
-
-
-@lru_cache(maxsize=8192)
-def _confirming(left: int, right: int, width: int) -> Floats:
-    """``J3`` and ``K2`` at the scale and at half of it: ``(width, 4)``.
-
-    A cubic beside the step and a parabola beside the kink in an even window; in a cut one the next degree leaks
-    into the contrast and is projected out too (in an even window it is orthogonal, so the same degrees serve for
-    both).
-    """
-    out = np.zeros((width, 4))
-    inner = (max(left // 2, 3), max(right // 2, 3))
-    inside = slice(left - inner[0], left + inner[1])
-    out[: left + right, 0] = window_filter(left, right, 4, "step")
-    out[inside, 1] = window_filter(*inner, 4 if sum(inner) >= 12 else 2, "step")
-    out[: left + right, 2] = window_filter(left, right, 3, "kink")
-    out[inside, 3] = window_filter(*inner, 3, "kink")
-    return out
-
-
-def _lags(filters: Floats) -> Floats:
-    """``sum_i w_i w_{i+k}``, twice for k > 0: its product with autocovariances is a variance, ``(..., n, width)``."""
-    width = filters.shape[-2]
-    out = np.empty((*filters.shape[:-2], filters.shape[-1], width))
-    for k in range(width):
-        out[..., k] = np.einsum("...ij,...ij->...j", filters[..., k:, :], filters[..., : width - k, :])
-    out[..., 1:] *= 2
-    return out
-
-
 @lru_cache(maxsize=64)
 def _even_lags(cells: int) -> Floats:
-    return _lags(_searching(cells, cells, 2 * cells))
+    return lags(searching(cells, cells, 2 * cells))
 
 
 class Level:
     """One level of the pyramid: cell means, cell variances, autocorrelation of cells, rows a cell."""
 
-    def __init__(self, mean: Floats, variance: Floats, covariance: Floats, q: int) -> None:
+    def __init__(self, mean: Floats, variance: Floats, covariance: Floats, q: int, sums: Floats | None = None) -> None:
         self.mean, self.variance, self.covariance, self.q = mean, variance, covariance, q
-        self._sums = np.concatenate([[0.0], np.cumsum(variance)])
+        self._sums = np.concatenate([[0.0], np.cumsum(variance)]) if sums is None else sums
 
     def halved(self) -> Level:
         """The next level."""
         return Level(halve(self.mean), halve(self.variance), cell_autocovariance(self.covariance), 2 * self.q)
 
     def deviation(self, lags: Floats) -> Floats:
-        """Standard deviation of contrasts of unit noise from the `_lags` of their filters, ``(..., n, width)``."""
+        """Standard deviation of contrasts of unit noise from the `lags` of their filters, ``(..., n, width)``."""
         known = min(lags.shape[-1], self.covariance.shape[0])
         return np.asarray(np.sqrt(np.maximum(lags[..., :known] @ self.covariance[:known], 1e-300)))
 
@@ -149,7 +118,7 @@ class Level:
         """``J1, K1`` of all even windows, at every `stride`, in sd: ``(n_windows, 2)``."""
         deviation = self.deviation(_even_lags(cells))
         return studentised_contrasts(
-            self.mean, self._sums, _searching(cells, cells, 2 * cells), deviation, stride(cells)
+            self.mean, self._sums, searching(cells, cells, 2 * cells), deviation, stride(cells)
         )
 
     def cut(self, plan: Plan) -> Floats:
@@ -165,13 +134,13 @@ class Level:
             raw = self.mean[at] @ filters[0]
         else:
             raw = np.einsum("ij,ijk->ik", self.mean[at], filters[which])
-        deviation = self.deviation(_lags(filters))
+        deviation = self.deviation(lags(filters))
         return raw, raw / (self._scale(start, left + right)[:, None] * deviation[which])
 
 
 def _filters_of(n_cells: int, start: Ints, left: Ints, right: Ints, confirm: bool) -> tuple[Floats, Ints, Ints]:
     """Distinct filters ``(n_distinct, width, n)``, which of them a window uses, and the cells of each window."""
-    bank = _confirming if confirm else _searching
+    bank = confirming if confirm else searching
     width = int((left + right).max())
     code, which = np.unique(left * (4 * _CELLS[-1]) + right, return_inverse=True)
     filters = np.stack([bank(int(c) // (4 * _CELLS[-1]), int(c) % (4 * _CELLS[-1]), width) for c in code])
@@ -183,7 +152,7 @@ def _filters_of(n_cells: int, start: Ints, left: Ints, right: Ints, confirm: boo
 class Plan:
     """The windows of one scale: start, left and right in cells; the first `even` are even, the others are cut.
 
-    For the cut ones also the cells ``(n_cut, width)``, the filters ``(n_cut, width, 2)`` and the `_lags` of the
+    For the cut ones also the cells ``(n_cut, width)``, the filters ``(n_cut, width, 2)`` and the `lags` of the
     distinct ones. A plan depends on no value, so series of equal length share theirs.
     """
 
@@ -254,7 +223,7 @@ def _plan(n_cells: int, q: int, cells: int, edges: tuple[int, ...], onset: float
     else:
         filters, which, at = np.empty((0, 1, 2)), np.empty(0, np.int64), np.empty((0, 1), np.int64)
     begin, left, right = (np.concatenate([a, b]) for a, b in zip((start, even, even), cut, strict=True))
-    return Plan(begin, left, right, start.shape[0], at, filters[which], _lags(filters), which)
+    return Plan(begin, left, right, start.shape[0], at, filters[which], lags(filters), which)
 
 
 _shared_plan = lru_cache(maxsize=256)(_plan)
@@ -278,6 +247,10 @@ class _Measured:
     def at(self, make: Callable[[], Floats]) -> None:
         self._make = make
 
+    def least(self) -> Floats:
+        """What it is, or 1 where it is not formed yet: never more than it will be."""
+        return np.ones_like(self._value) if self._make is not None else self._value
+
     def __call__(self) -> Floats:
         if self._make is not None:
             z, self._make = self._make(), None
@@ -292,7 +265,6 @@ def scan_scales(
     limits: Mapping[str, Limits],
     *,
     onset: float = _ONSET,
-    min_windows: int = 12,
 ) -> Generator[list[Candidate], list[int] | None, None]:
     """Candidates of a series, one scale at a time, narrowest first.
 
@@ -308,38 +280,105 @@ def scan_scales(
         A window at ``s`` reaches back at most ``onset (s - a)`` and forward at most ``2 (s - a)``, ``a`` the first
         row of the regime: a power law is self-similar, and so close to its beginning as curved as one likes. 1
         switches it off.
-    min_windows : int
-        Fewest independent windows for the noise of a scale to be measured as the MAD over positions.
+
+    Notes
+    -----
+    Where a scale holds `_MIN_WINDOWS` independent windows, its noise is measured as the MAD over positions. A long
+    series, or one of many, is first looked through by a kernel (`screen`), and only the scales where it sees that
+    something may pass are visited: the candidates are the same.
     """
     n = y.shape[0]
     edges = sorted({0, n, *known})
-    rows = Level(y - np.median(y), np.square(noise.sd), noise.autocorrelation, 1)
+    values, variance = y - np.median(y), np.square(noise.sd)
     spread, spread_confirm = _Measured(2), _Measured(4)
-    for level, cells in scales(rows):
-        q, half = level.q, cells * level.q
-        plan = positions(level, cells, edges, onset)
-        z = contrasts(level, cells, plan)
-        if plan.even * q * stride(cells) >= min_windows * 2 * half:
+    if by_numpy(_CELLS_A_ROW * n):
+        for level, cells in scales(Level(values, variance, noise.autocorrelation, 1)):
+            plan = positions(level, cells, edges, onset)
+            z = contrasts(level, cells, plan)
+            if _holds_enough(level, cells, plan):
+                spread.at(partial(_every, z, plan.even, max(plan.even // 20_000, 1)))
+                spread_confirm.at(partial(_checks, level, plan))
+            for row in (yield _candidates(level, cells, plan, z, n, limits, spread, spread_confirm)) or ():
+                insort(edges, row)
+        return
+    screen = Screen(values, variance, noise.autocorrelation, _grid_of(n), _limits_of(n, tuple(limits.items())))
+    scale = 0
+    while scale >= 0:
+        scale, measured = screen.next(scale, edges, onset, _LEAST_ROWS, _MIN_WINDOWS, spread.least())
+        if scale < 0:
+            return
+        if measured >= 0:
+            level, cells = Level(*screen.level(measured)), screen.cells(measured)
+            plan = positions(level, cells, edges, onset)
+            z = contrasts(level, cells, plan)
             spread.at(partial(_every, z, plan.even, max(plan.even // 20_000, 1)))
             spread_confirm.at(partial(_checks, level, plan))
-        found: list[Candidate] = []
-        largest = np.abs(z).max(axis=0) if z.shape[0] else np.zeros(2)
-        for kind, limit in limits.items():
-            which = 0 if kind == "level" else 1
-            limit_z = threshold(limit.p_value, n, half, kind)
-            if largest[which] <= limit_z:  # what was measured only makes it smaller
-                continue
-            contrast = z[:, which] / spread()[which]
-            place = plan.start + plan.left
-            at = _peaks(contrast, place, cells, limit_z, interior=kind == "slope")
-            if at.shape[0]:
-                raw, checks = level.windows(plan.start[at], plan.left[at], plan.right[at], confirm=True)
-                for i in at[_confirmed(contrast[at], raw, checks / spread_confirm(), kind, limit)]:
-                    size = float(contrast[i])
-                    row, before, after = (int(v[i]) * q for v in (place, plan.left, plan.right))
-                    found.append(Candidate(row, before, after, half, kind, size, maximum_p_value(size, n, half, kind)))
-        for row in (yield found) or ():
+        if measured != scale:
+            level, cells = Level(*screen.level(scale)), screen.cells(scale)
+            plan = positions(level, cells, edges, onset)
+            z = contrasts(level, cells, plan)
+        for row in (yield _candidates(level, cells, plan, z, n, limits, spread, spread_confirm)) or ():
             insort(edges, row)
+        scale += 1
+
+
+def _holds_enough(level: Level, cells: int, plan: Plan) -> bool:
+    """Whether a scale holds enough independent windows for its noise to be measured."""
+    return plan.even * level.q * stride(cells) >= _MIN_WINDOWS * 2 * cells * level.q
+
+
+def _candidates(
+    level: Level,
+    cells: int,
+    plan: Plan,
+    z: Floats,
+    n: int,
+    limits: Mapping[str, Limits],
+    spread: _Measured,
+    spread_confirm: _Measured,
+) -> list[Candidate]:
+    """What passes at one scale."""
+    q, half = level.q, cells * level.q
+    found: list[Candidate] = []
+    largest = np.abs(z).max(axis=0) if z.shape[0] else np.zeros(2)
+    for kind, limit in limits.items():
+        which = 0 if kind == "level" else 1
+        limit_z = threshold(limit.p_value, n, half, kind)
+        if largest[which] <= limit_z:  # what was measured only makes it smaller
+            continue
+        contrast = z[:, which] / spread()[which]
+        place = plan.start + plan.left
+        at = _peaks(contrast, place, cells, limit_z, interior=kind == "slope")
+        if at.shape[0]:
+            raw, checks = level.windows(plan.start[at], plan.left[at], plan.right[at], confirm=True)
+            for i in at[_confirmed(contrast[at], raw, checks / spread_confirm(), kind, limit)]:
+                size = float(contrast[i])
+                row, before, after = (int(v[i]) * q for v in (place, plan.left, plan.right))
+                found.append(Candidate(row, before, after, half, kind, size, maximum_p_value(size, n, half, kind)))
+    return found
+
+
+@lru_cache(maxsize=256)
+def _grid_of(n: int) -> Ints:
+    """Level and cells of every scale that `scales` visits: ``(n_scales, 2)``."""
+    out = []
+    level = 0
+    while n >> level >= 2 * _SMALL[0]:
+        out += [(level, cells) for cells in _grid(1 << level) if n >> level >= cells]
+        level += 1
+    return np.array(out, dtype=np.int64).reshape(-1, 2)
+
+
+@lru_cache(maxsize=1024)
+def _limits_of(n: int, limits: tuple[tuple[str, Limits], ...]) -> Floats:
+    """What level and slope must reach at every scale: contrast, both confirmations, ratio; ``(2, n_scales, 4)``."""
+    grid = _grid_of(n)
+    out = np.full((2, grid.shape[0], 4), np.inf)
+    for kind, limit in limits:
+        for j, (level, cells) in enumerate(grid.tolist()):
+            z = threshold(limit.p_value, n, cells << level, kind)
+            out[int(kind == "slope"), j] = z, limit.confirm, limit.confirm_half, limit.min_ratio
+    return out
 
 
 def _every(z: Floats, even: int, stride: int) -> Floats:
@@ -410,12 +449,14 @@ def maximum_p_value(z: float, n: int, half: int, kind: str) -> float:
 
 @lru_cache(maxsize=8192)
 def threshold(p: float, n: int, half: int, kind: str) -> float:
-    """The ``z`` at which `maximum_p_value` equals `p` (bisection; it falls with z above 1)."""
-    low, high = 1.0, 37.0
-    for _ in range(40):
-        mid = 0.5 * (low + high)
-        if maximum_p_value(mid, n, half, kind) > p:
-            low = mid
-        else:
-            high = mid
-    return high
+    """The ``z`` at which `maximum_p_value` equals `p`; at least 1.
+
+    There it is ``c z phi(z)``, which falls, and whose logarithm is concave: Newton's method from the right comes down.
+    """
+    if maximum_p_value(1.0, n, half, kind) <= p:
+        return 1.0
+    gap = math.log(_PICKANDS.get(kind, 3.0) * max(n / half, 2.0) / math.sqrt(2 * math.pi) / p)
+    z = math.sqrt(2 * max(gap, 0.0)) + 1
+    for _ in range(12):
+        z += (gap + math.log(z) - 0.5 * z * z) / (z - 1 / z)
+    return z
