@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from trajscope.audit.checks import CHECKS, RESULTS
+from trajscope.audit.checks import RESULTS, RULES
 from trajscope.audit.run import audit
 from trajscope.config import Settings
 from trajscope.errors import InputError
@@ -180,7 +180,7 @@ def test_checks_come_worst_first_and_every_result_is_a_known_word() -> None:
     checks = audit(make(edit={"val/accuracy": after(250, 0.1)})).checks
     order = [RESULTS.index(c.result) for c in checks]
     assert order == sorted(order)
-    assert len(checks) == len(CHECKS)
+    assert len(checks) == len(RULES)
     assert len({c.id for c in checks}) == len(checks)
 
 

@@ -64,7 +64,7 @@ def test_audit_with_thresholds(place, capsys):
     assert all(300 < e["step"] <= 330 for e in alarms)
     check = next(c for c in summary["checks"] if c["id"] == "AL")
     assert check["result"] == "watch"
-    assert "0.05 alarms a healthy run" in check["expected"]
+    assert "0.05 alarms a healthy run" in check["found"]
 
 
 def test_replay_prints_in_order_and_is_silent_on_a_stable_run(place, capsys):

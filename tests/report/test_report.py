@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,7 @@ def test_the_same_audit_gives_the_same_bytes(evil: Audit) -> None:
 
 def test_json_is_strict_and_versioned(evil: Audit) -> None:
     value = json.loads(render(evil, ".json"), parse_constant=pytest.fail)
-    assert value["schema_version"] == 1
+    assert value["schema_version"] == 2
     assert value["verdict"] == evil.verdict
     assert {c["name"]: c["nan"] for c in value["channels"]}[f"loss {EVIL}"] == 1
 
@@ -131,19 +132,9 @@ def test_a_million_rows_stay_a_small_page_and_keep_the_spike() -> None:
     loss = 1 + np.exp(-t / 1e5)
     loss[654_321] = 40.0
     run = Run("long", RunData({"loss": named_channel("loss", t, loss)}))
-    result = Audit(
-        run,
-        "cannot tell",
-        ("x",),
-        "",
-        (),
-        (),
-        "loss:min",
-        None,
-        float("nan"),
-        audit(Run("e", RunData({}))).meta,
-        audit(Run("e", RunData({}))).settings,
-    )
+    empty = audit(Run("e", RunData({})))
+    facts = replace(empty.facts, run=run)
+    result = replace(empty, run=run, verdict="cannot tell", reasons=("x",), performance="loss:min", facts=facts)
     panel = run_page.panels(result)[0]
     assert panel.y.max() == 40.0
     assert panel.x.size <= 4 * 800

@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from trajscope.audit.events import (
     spike_events,
 )
 from trajscope.audit.meta import Meta, meta_state
+from trajscope.audit.triage import Triage, triage_of
 from trajscope.audit.verdict import VERDICTS, decide
 from trajscope.config import Settings
 from trajscope.detect._inputs import performance_series
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCHEMA_VERSION", "Audit", "audit"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 #: Roles in which non-finite values matter.
 FINITE_ROLES = frozenset(
@@ -68,8 +70,6 @@ class Audit(Result):
         Strength of the evidence, in one sentence.
     events : tuple of Event
         In order of steps.
-    checks : tuple of Check
-        The worst first.
     performance : str
         Channel that was judged, with its direction, for example ``val/accuracy:max``; empty where there is none.
     collapse : Collapse or None
@@ -78,6 +78,8 @@ class Audit(Result):
         before it; NaN without an event.
     meta : Meta
     settings : Settings
+    facts : Facts
+        What checks and verdict look at.
     parts : tuple of Audit
         One for each part of a run whose step counter restarted; empty otherwise.
     """
@@ -89,13 +91,25 @@ class Audit(Result):
     reasons: tuple[str, ...]
     strength: str
     events: tuple[Event, ...]
-    checks: tuple[Check, ...]
     performance: str
     collapse: Collapse | None
     deficit: float
     meta: Meta
     settings: Settings
+    facts: Facts = field(repr=False)
     parts: tuple[Audit, ...] = field(default=())
+
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """Every rule of the catalogue applied to the run (its worst part), the worst result first."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return run_checks(self.facts)
+
+    @cached_property
+    def triage(self) -> Triage:
+        """What kind of trouble, what moved first, on which axis, near what, and what to look at next."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return triage_of(self.facts, self.checks)
 
     def to_frame(self) -> pd.DataFrame:
         """The events, one a row."""
@@ -135,6 +149,7 @@ class Audit(Result):
             "deficit_sd": jsonable(self.deficit),
             "events": jsonable(self.events),
             "checks": jsonable(self.checks),
+            "triage": _triage(self.triage),
             "meta_state": {
                 "reason": meta.reason,
                 "channels": list(meta.names),
@@ -259,7 +274,9 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], threshol
     events.sort(key=lambda e: (e.step, e.kind))
     deficit = _deficit(found, events)
     meta = meta_state(run, settings.seed) if settings.profile == "full" else Meta("not computed in the fast profile")
-    facts = Facts(run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta, thresholds)
+    facts = Facts(
+        run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta, thresholds, known
+    )
     verdict, reasons, strength = decide(facts)
     return Audit(
         run,
@@ -267,12 +284,12 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], threshol
         reasons,
         strength,
         tuple(events),
-        run_checks(facts),
         "" if performance is None else f"{performance.name}:{mode}",
         found,
         deficit,
         meta,
         settings,
+        facts,
         provenance=make_provenance(
             "audit",
             {**settings.to_dict(), "known_events": list(known)},
@@ -390,6 +407,35 @@ def _unseen(run: Run) -> list[str]:
         lines.append("The source is a sample: spikes and short dips may be missing from it.")
     lines.append("Data, labels, evaluation code and optimizer state are not in a log of scalars.")
     return lines
+
+
+def _triage(t: Triage) -> dict[str, Any]:
+    """The triage in plain JSON types; first mover and axis shortened to what a reader acts on."""
+    axis, first = t.axis, t.first
+    return {
+        "event": jsonable(t.event),
+        "kinds": jsonable(t.kinds),
+        "first_mover": first
+        and {
+            "verdict": first.verdict,
+            "first": list(first.first),
+            "p_value": jsonable(first.p_value),
+            "reason": first.reason,
+        },
+        "axis": axis
+        and {
+            "axis": axis.axis,
+            "confidence": jsonable(axis.confidence),
+            "ranking": jsonable(axis.ranking),
+            "source": axis.source,
+            "evidence": [e.sentence for e in axis.evidence],
+            "reason": axis.reason,
+        },
+        "near": jsonable(t.near),
+        "branch": list(t.branch),
+        "next_steps": list(t.next_steps),
+        "reason": t.reason,
+    }
 
 
 def _channel(c: Channel) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from trajscope.audit.run import Audit
 from trajscope.plots import meta_page
 from trajscope.plots import run_page as run_figure
 from trajscope.plots.style import svg
-from trajscope.report.words import RESULT_MARKS, VERDICT_MARKS, VERDICT_WORDS
+from trajscope.report.words import RESULT_MARKS, SHOWN, VERDICT_MARKS, VERDICT_WORDS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,7 +36,11 @@ def environment() -> Environment:
     )
     environment.filters["number"] = lambda v: "" if v is None else number(float(v))
     environment.globals.update(
-        verdict_words=VERDICT_WORDS, verdict_marks=VERDICT_MARKS, result_marks=RESULT_MARKS, most_rows=MOST_ROWS
+        verdict_words=VERDICT_WORDS,
+        verdict_marks=VERDICT_MARKS,
+        result_marks=RESULT_MARKS,
+        shown=SHOWN,
+        most_rows=MOST_ROWS,
     )
     return environment
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from trajscope.audit.events import number
 from trajscope.audit.run import Audit
@@ -22,6 +23,17 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat)
 
 
+def _next(t: dict[str, Any]) -> list[str]:
+    """What to look at next, where something is worth a look."""
+    if not t["event"] or not t["next_steps"]:
+        return []
+    lines = ["## What to look at next", "", *(f"{i}. {escape(x)}" for i, x in enumerate(t["next_steps"], 1)), ""]
+    parts = (("Moved first", t["first_mover"]), ("Axis", t["axis"]))
+    lines += [f"- {head}: {escape(part['reason'])}" for head, part in parts if part]
+    lines += [f"- {k['name']} (weight {k['weight']}): {escape(' '.join(k['evidence'][:2]))}" for k in t["kinds"]]
+    return [*lines, ""]
+
+
 def run_page(audit: Audit) -> str:
     """One run on one page."""
     s = audit.to_dict()
@@ -36,6 +48,7 @@ def run_page(audit: Audit) -> str:
         "",
         *(f"{i}. {escape(line)}" for i, line in enumerate(s["what_happened"], 1)),
         "",
+        *_next(s["triage"]),
         "## Checks",
         "",
         "| Result | Check | Found | Expected | Id |",

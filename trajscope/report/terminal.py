@@ -20,6 +20,7 @@ def run_page(audit: Audit) -> list[tuple[str, str]]:
         *((f"  {i}. {line}", "") for i, line in enumerate(s["what_happened"], 1)),
     ]
     shown = [c for c in s["checks"] if c["result"] in ("fail", "watch")]
+    lines += [(f"  Next: {line}", "") for line in s["triage"]["next_steps"][:3]]
     lines += [(f"  {RESULT_MARKS[c['result']]} {c['title']}: {c['found']}", "") for c in shown]
     if s["performance"]:
         lines.append((f"  judged by {s['performance']}", ""))

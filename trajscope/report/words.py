@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["RESULT_MARKS", "VERDICT_MARKS", "VERDICT_WORDS"]
+__all__ = ["RESULT_MARKS", "SHOWN", "VERDICT_MARKS", "VERDICT_WORDS"]
+
+#: Results of checks that a page shows at once; the others are folded.
+SHOWN = ("fail", "watch", "info")
 
 VERDICT_WORDS = {
     "healthy": "Healthy",
@@ -18,4 +21,5 @@ RESULT_MARKS = {
     "pass": "✓",
     "not observable": "–",
     "not enough history": "–",
+    "cannot be seen in logs": "–",
 }
