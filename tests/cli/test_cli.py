@@ -200,3 +200,26 @@ def test_the_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatc
     assert "Healthy: control" in out
     assert "Not healthy: lr_x100" in out
     assert call(capsys, "demo", "--run", "lr_x300")[0] == 2
+
+
+def test_known_events_are_no_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loss = 0.3 + 0.02 * np.random.default_rng(0).normal(size=600)
+    loss[400] = 5.0
+    source, events = tmp_path / "a.csv", tmp_path / "known" / "events.csv"
+    source.write_text("step,train/loss\n" + "".join(f"{i},{v}\n" for i, v in enumerate(loss)))
+    events.parent.mkdir()
+    events.write_text("run,step,kind,note\n*,400,data,new shard\nelsewhere,1,x,y\n")
+    plain = call(capsys, "audit", source, "--json")
+    told = call(capsys, "audit", source, "--json", "--events", events)
+    found = [[e["severity"] for e in json.loads(r[1])["events"] if e["kind"] == "spike"] for r in (plain, told)]
+    assert found == [["watch"], ["info"]]
+    assert "known events of 'elsewhere' belong to none" in told[2]
+    for text, message in (
+        ("run,step\n*,soon\n", "step is 'soon'"),
+        ("a,b\n1,2\n", "no column 'run'"),
+        ("", "not a table"),
+    ):
+        events.write_text(text)
+        code, _, err = call(capsys, "audit", source, "--events", events)
+        assert code in (2, 3)
+        assert message in err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from trajscope.config import Settings
 from trajscope.errors import GateFailed, InputError, ReadError
 
 if TYPE_CHECKING:
+    from trajscope.history.known import KnownEvent
     from trajscope.inference.calibrate import Thresholds
 
 #: ``--fail-on`` takes one of these; a run at least as bad fails the gate.
@@ -39,6 +41,7 @@ GATES = ("look closer", "not healthy", "cannot tell")
 @click.option("--json", "as_json", is_flag=True, help="Print the summaries as JSON.")
 @click.option("--thresholds", "thresholds_file", type=click.Path(), help="Thresholds from `trajscope calibrate`.")
 @click.option("--replay", is_flag=True, help="Say what a monitor would have said, and when (needs --thresholds).")
+@click.option("--events", "events_file", type=click.Path(), help="Known events: CSV with run (or *), step, kind, note.")
 @click.option("--fail-on", type=click.Choice(GATES), help="Exit with 10 where a run is judged so (or worse).")
 def command(
     paths: tuple[str, ...],
@@ -57,6 +60,7 @@ def command(
     as_json: bool,
     thresholds_file: str | None,
     replay: bool,
+    events_file: str | None,
     fail_on: str | None,
 ) -> int:
     """Judge every run under PATH...: was it healthy, what happened, when, and how sure is that.
@@ -65,7 +69,10 @@ def command(
     """
     if replay and thresholds_file is None:
         raise click.UsageError("--replay needs --thresholds FILE: make it with `trajscope calibrate` on healthy runs")
+    from trajscope.history.known import read_events
+
     settings = settings_from(performance, roles, alpha, config_file, seed)
+    known = () if events_file is None else read_events(events_file)
     thresholds = None
     if thresholds_file is not None:
         from trajscope.inference.calibrate import Thresholds
@@ -76,7 +83,9 @@ def command(
         say(thresholds.summary(), quiet=quiet)
         if replay:
             return _replay_all(found, thresholds, as_json=as_json)
-    return audit_all(found, settings, output, quiet=quiet, as_json=as_json, fail_on=fail_on, thresholds=thresholds)
+    return audit_all(
+        found, settings, output, quiet=quiet, as_json=as_json, fail_on=fail_on, thresholds=thresholds, known=known
+    )
 
 
 def _replay_all(found: Collected, thresholds: Thresholds, *, as_json: bool) -> int:
@@ -115,9 +124,11 @@ def audit_all(
     as_json: bool = False,
     fail_on: str | None = None,
     thresholds: Thresholds | None = None,
+    known: Sequence[KnownEvent] = (),
 ) -> int:
     """Audit the runs one after the other, write what was asked for, and say the rest."""
     from trajscope.audit.run import audit
+    from trajscope.history.known import events_of
     from trajscope.report import write
     from trajscope.report.terminal import run_page
 
@@ -129,6 +140,7 @@ def audit_all(
     verdicts: list[str] = []
     unknown: list[str] = []
     taken: set[str] = set()
+    used: set[KnownEvent] = set()
     with progress(found.runs, "auditing", quiet=quiet) as items:
         for run in items:
             read, reason = loaded(run)
@@ -137,7 +149,9 @@ def audit_all(
                 say(f"not read: {run.id}: {reason}")
                 continue
             try:
-                result = audit(read, settings=settings, thresholds=thresholds)
+                own = events_of(run.id, known)
+                used.update(own)
+                result = audit(read, settings=settings, thresholds=thresholds, known_events=[e.step for e in own])
             except InputError as refusal:
                 if not several:
                     raise
@@ -181,6 +195,8 @@ def audit_all(
                 lines = run_page(result)
                 for text, colour in lines[:1] + (lines[1:] if not several else lines[1:2]):
                     click.echo(click.style(plain(text), fg=colour) if colour else plain(text))
+    for name in sorted({e.run for e in known} - {e.run for e in used}):
+        say(f"warning: the known events of {name!r} belong to none of the runs")
     if settings.roles:
         check_roles([r for r in found.runs if all(r.id != f for f, _ in failed)], settings.roles)
     if unknown and not rows:
