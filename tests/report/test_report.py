@@ -167,3 +167,20 @@ def test_the_index_page_escapes_and_sorts() -> None:
     text = cohort_page(rows, [(EVIL, EVIL)])
     assert "<img" not in text
     assert text.index("12,300") < text.index("runs/b.html")
+
+
+def test_the_index_sorts_links_and_draws() -> None:
+    rows = [
+        {"run": f"r{i} {EVIL}", "verdict": v, "reason": EVIL, "first_event": 40.0, "link": f"index_runs/r{i}.html",
+         "axis": "optimization", "curve": "0,2 100,22"}
+        for i, v in enumerate(("healthy", "not healthy", "cannot tell"))
+    ]  # fmt: skip
+    text = cohort_page(rows, [("x", EVIL)])
+    page = parse(text)
+    assert EVIL not in text
+    assert [a["href"] for t, a in page.tags if t == "a"] == [f"index_runs/r{i}.html" for i in (1, 2, 0)]
+    assert sum(t == "polyline" for t, _ in page.tags) == 3
+    assert "Step 40: the first event of 3 runs" in text
+    many = cohort_page([{**rows[0], "run": f"r{i}"} for i in range(5100)], [])
+    assert "The 5000 worst are shown" in many
+    assert len(many.encode()) < 5_000_000

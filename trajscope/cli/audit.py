@@ -130,6 +130,7 @@ def audit_all(
     from trajscope.audit.run import audit
     from trajscope.history.known import events_of
     from trajscope.report import write
+    from trajscope.report.html import curve_of
     from trajscope.report.terminal import run_page
 
     several = len(found.runs) > 1
@@ -171,7 +172,7 @@ def audit_all(
             elif target is not None and target.suffix == ".html":
                 page = target.parent / f"{target.stem}_runs" / f"{slug(run.id, taken)}.html"
                 try:
-                    write(result, outputs(page))
+                    write(result, outputs(page), f"../{target.name}")
                     link = page.relative_to(target.parent).as_posix()
                 except OSError:
                     raise
@@ -189,6 +190,8 @@ def audit_all(
                     "reason": result.reasons[0],
                     "first_event": first,
                     "link": link,
+                    "axis": "" if result.triage.axis is None else result.triage.axis.axis,
+                    "curve": curve_of(result),
                 }
             )
             if not as_json:

@@ -28,7 +28,7 @@ from trajscope.history.trajectory import align
 from trajscope.inference._response_curve import baseline_noise
 from trajscope.metastate import PCAState
 
-__all__ = ["Latent", "Signals", "fit_latent", "signals"]
+__all__ = ["Latent", "Signals", "fit_latent", "latent_channels", "latent_rows", "signals"]
 
 Floats = NDArray[np.float64]
 
@@ -121,20 +121,31 @@ class Latent:
 
     def distance(self, run: Run) -> tuple[Floats, Floats]:
         """Steps and D of a run; empty where it lacks a channel."""
-        found = _latent_rows(run, self.names)
+        found = latent_rows(run, self.names)
         if found is None:
             return np.zeros(0), np.zeros(0)
         d = self.model.deviation(found)["D"].to_numpy(dtype=np.float64)
         return np.asarray(found.steps, dtype=np.float64), d
 
 
-def _latent_rows(run: Run, names: Sequence[str]) -> Any:
+def latent_rows(run: Run, names: Sequence[str]) -> Any:
     """The named channels on the scale of their roles, aligned; None where one is absent."""
     if any(n not in run.channels for n in names):
         return None
     parts = {n: run.channels[n] for n in names}
     alike = {n: replace(c, values=transform(c.values.astype(np.float64), c.role)[0]) for n, c in parts.items()}
     return align(run.replace(channels=alike))
+
+
+def latent_channels(runs: Sequence[Run]) -> list[str]:
+    """Channels that every run logs, without gaps, on (nearly) all rows of its densest one."""
+    names: list[str] | None = None
+    for run in runs:
+        usable = [c for r in LATENT_ROLES for c in run.by_role(r)]
+        most = max((len(c) for c in usable), default=0)
+        own = [c.name for c in usable if len(c) >= 0.9 * most and bool(np.isfinite(c.values).all())]
+        names = own if names is None else [n for n in names if n in own]
+    return names or []
 
 
 def fit_latent(controls: Sequence[Run], rng: int = 0) -> Latent | str:
@@ -145,16 +156,11 @@ def fit_latent(controls: Sequence[Run], rng: int = 0) -> Latent | str:
     if len(controls) < _LEAST_CONTROLS:
         return f"{len(controls)} controls; a reference of siblings needs {_LEAST_CONTROLS}"
     chosen = list(controls)[:_MOST_CONTROLS]
-    names: list[str] | None = None
-    for run in chosen:
-        usable = [c for r in LATENT_ROLES for c in run.by_role(r)]
-        most = max((len(c) for c in usable), default=0)
-        own = [c.name for c in usable if len(c) >= 0.9 * most and bool(np.isfinite(c.values).all())]
-        names = own if names is None else [n for n in names if n in own]
-    if not names or len(names) < 3:
-        return f"{len(names or ())} channels are common to all controls; a meta-state needs 3"
+    names = latent_channels(chosen)
+    if len(names) < 3:
+        return f"{len(names)} channels are common to all controls; a meta-state needs 3"
     try:
-        model = PCAState(reference="siblings", rng=rng).fit([_latent_rows(r, names) for r in chosen])
+        model = PCAState(reference="siblings", rng=rng).fit([latent_rows(r, names) for r in chosen])
     except TrajscopeError as problem:
         return str(problem)
     if model.n_components_ == 0:

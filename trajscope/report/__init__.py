@@ -13,8 +13,11 @@ __all__ = ["render", "write"]
 FORMATS = (".html", ".md", ".json")
 
 
-def render(audit: Any, kind: str) -> str:
-    """An audit (or a list of them) as text of the kind ``.html``, ``.md`` or ``.json``."""
+def render(audit: Any, kind: str, index: str = "") -> str:
+    """An audit (or a list of them) as text of the kind ``.html``, ``.md`` or ``.json``.
+
+    ``index`` is the address of the page of all runs, where there is one.
+    """
     many = isinstance(audit, list)
     if kind == ".json":
         value = [a.to_dict() for a in audit] if many else audit.to_dict()
@@ -22,7 +25,7 @@ def render(audit: Any, kind: str) -> str:
     if kind == ".html":
         from trajscope.report.html import run_page
 
-        return run_page(audit)
+        return run_page(audit, index)
     if kind == ".md":
         from trajscope.report.markdown import run_page as markdown_page
 
@@ -30,9 +33,9 @@ def render(audit: Any, kind: str) -> str:
     raise InputError(f"report format {kind!r} is unknown. {nearest(kind, FORMATS)}")
 
 
-def write(audit: Any, path: Path) -> Path:
+def write(audit: Any, path: Path, index: str = "") -> Path:
     """Write a report; the file appears only when it is complete."""
-    text = render(audit, path.suffix.lower())
+    text = render(audit, path.suffix.lower(), index)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     try:
