@@ -171,7 +171,7 @@ def _covered(_: Facts) -> Found:
 
 
 def _unset(_: Facts) -> Found:
-    return Found("info", "no bound was given; one can be set as a rule in the settings file")
+    return Found("not observable", "no bound was given")
 
 
 _PRACTICE = "shown for comparison; it never moves the verdict"

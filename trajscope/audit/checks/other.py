@@ -27,7 +27,7 @@ def _meta(f: Facts) -> Found:
 
 def _alarms(f: Facts) -> Found:
     if f.thresholds is None:
-        return Found("info", "no thresholds were given (--thresholds, from `trajscope calibrate`)")
+        return Found("not observable", "no thresholds were given (--thresholds, made with `trajscope calibrate`)")
     t = f.thresholds
     found = from_events(f.of("alarm"), "none")
     rate = f"{t.alpha:g} alarms a healthy run, {t.alarms_per_1000:.3g} per 1,000 steps on {t.n_calibration} of them"
@@ -112,8 +112,10 @@ def _drift(f: Facts) -> Found:
 
 
 def _abrupt(f: Facts) -> Found:
-    if f.collapse is None or not f.collapse.episodes:
-        return Found("info", "no collapse")
+    if f.collapse is None:
+        return Found("not observable", "no channel measures performance")
+    if not f.collapse.episodes:
+        return Found("pass", "no collapse")
     e = f.collapse.episodes[0]
     if not np.isfinite(e.width):
         return Found("not enough history", "too few evaluations beside the fall")

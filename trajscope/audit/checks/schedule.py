@@ -106,7 +106,7 @@ def _cohort(_: Facts) -> Found:
 
 def _known(f: Facts) -> Found:
     if not f.known:
-        return Found("info", "no known events were given (--events)")
+        return Found("not observable", "no known events were given (--events)")
     reach = 2 * max((c.stride for c in f.judged if np.isfinite(c.stride)), default=1.0)
     near = [k for k in f.known if any(abs(e.step - k) <= reach for e in f.events)]
     text = f"{len(near)} of {len(f.known)} known events have something in the log beside them"
