@@ -46,7 +46,7 @@ def algoperf(root: Path, listed: bool) -> None:
         result = audit(trajscope.read_run(root / f"{row['run']}.measurements.csv"), settings=Settings(profile="fast"))
         table[row["label"]][result.verdict] += 1
         reset = next(c for c in result.checks if c.id == "D7")
-        if "reset" in reset.found and reset.result == "info":
+        if reset.found.startswith("a deliberate reset"):
             named[row["label"]] += 1
         if listed:
             print(f"{row['label']:>10} {result.verdict:>12} {row['run']}: {result.reasons[0]}")
@@ -117,7 +117,9 @@ def outliers(root: Path, listed: bool) -> None:
         hit, total = hit + len(got), total + len(inside)
         if listed:
             print(f"{file.stem}: {result.verdict}: {len(got)} of {len(inside)} dated outliers; {result.reasons[0]}")
-    print(f"\nmodded-nanogpt: {hit} of {total} steps with a dated outlier (any data order) are events; {dict(verdicts)}")
+    print(
+        f"\nmodded-nanogpt: {hit} of {total} steps with a dated outlier (any data order) are events; {dict(verdicts)}"
+    )
 
 
 def main() -> None:

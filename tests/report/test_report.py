@@ -65,7 +65,12 @@ def parse(page: str) -> Collect:
 
 def test_text_from_a_log_is_text_in_the_page(evil: Audit) -> None:
     page = parse(render(evil, ".html"))
-    assert not [t for t, _ in page.tags if t in ("img", "script", "iframe", "object", "link_")]
+    assert not [t for t, _ in page.tags if t in ("img", "iframe", "object", "link_")]
+    scripts = [attrs for t, attrs in page.tags if t == "script"]
+    assert [s.get("type") for s in scripts] == ["application/json", None]  # ours, and none with an address
+    assert not any("src" in s for s in scripts)
+    names = json.loads(re.search(r'id="values">(.*?)</script>', render(evil, ".html"), re.S)[1])["channels"]
+    assert any(EVIL[:10] in c["name"] for c in names)
     assert not [a for _, attrs in page.tags for a in attrs if a.startswith("on")]
     assert EVIL in " ".join(page.text)
 

@@ -58,7 +58,7 @@ class Event:
     step : float
         First step of it.
     kind : str
-        ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``lr``, ``resume``, ``alarm``.
+        ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``reset``, ``lr``, ``resume``, ``alarm``.
     channel : str
     severity : {"fail", "watch", "info"}
     sentence : str

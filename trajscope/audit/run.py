@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajscope.audit.checks import Check, Facts, run_checks
+from trajscope.audit.ends import end_events, reset_events, short_events, soften
 from trajscope.audit.events import (
     Event,
     alarm_events,
@@ -268,7 +269,12 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], threshol
     dips = dip_events(directions, shocks, settings, known)
     answered = {(e.channel, e.step) for e in dips}
     events = [e for e in events if e.kind != "spike" or (e.channel, e.step) not in answered] + dips
+    told = {e.channel for e in events if e.kind in ("collapse", "divergence") and e.severity == "fail"}
+    events.extend(e for e in end_events(run) if e.channel not in told)
+    for channel in (*judged, *run.by_role("grad_norm")[:1]):
+        events.extend(short_events(channel))
     events.extend(segment_events(run))
+    events = _on_purpose(run, events, judged, known)
     if thresholds is not None:
         events.extend(alarm_events(run, thresholds))
     events.sort(key=lambda e: (e.step, e.kind))
@@ -297,6 +303,14 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], threshol
             seed=settings.seed,
         ),
     )
+
+
+def _on_purpose(run: Run, events: list[Event], judged: list[Channel], known: tuple[float, ...]) -> list[Event]:
+    """Events beside known events and deliberate resets become information; a reset nobody declared is named."""
+    rows = max((c.stride for c in judged if np.isfinite(c.stride)), default=1.0)
+    resets = reset_events(run, events)
+    events = soften(events, [e.step for e in resets], rows, "a deliberate reset")
+    return soften([*events, *resets], known, rows, "a known event")
 
 
 def _performance(run: Run, settings: Settings) -> tuple[Channel | None, str, Collapse | None]:

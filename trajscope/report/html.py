@@ -14,11 +14,12 @@ from trajscope.audit.events import number
 from trajscope.audit.run import Audit
 from trajscope.plots import meta_page
 from trajscope.plots import run_page as run_figure
-from trajscope.plots.style import svg
+from trajscope.plots.style import literal, svg
 from trajscope.report.words import RESULT_MARKS, SHOWN, VERDICT_MARKS, VERDICT_WORDS
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from matplotlib.figure import Figure
 
 __all__ = ["cohort_page", "curve_of", "environment", "run_page"]
 
@@ -26,6 +27,8 @@ __all__ = ["cohort_page", "curve_of", "environment", "run_page"]
 MOST_ROWS = 60
 #: Runs that an index page shows, and points of the small picture of each; more would not open quickly.
 MOST_RUNS, CURVE_POINTS = 5000, 60
+#: Points a channel that the script of a page can read out.
+HOVER_POINTS = 400
 
 
 @lru_cache(maxsize=1)
@@ -53,18 +56,30 @@ def environment() -> Environment:
 
 def run_page(audit: Audit, index: str = "") -> str:
     """One run on one page, with a link back to the page of all runs where there is one."""
-    meta = meta_page.figure(audit)
+    meta, page = meta_page.figure(audit), run_figure.figure(audit)
     text: str = (
         environment()
         .get_template("run.html")
         .render(
             s=audit.to_dict(),
             index=index,
-            figure=svg(run_figure.figure(audit)),
+            figure=svg(page),
+            values=_values(audit, page),
             meta_figure=None if meta is None else svg(meta),
         )
     )
     return text
+
+
+def _values(audit: Audit, page: Figure) -> dict[str, Any]:
+    """What the script of a page reads out: where the axes lie, and some points of every channel that is drawn."""
+    box, (low, high) = page.axes[0].get_position(), page.axes[0].get_xlim()
+    channels = []
+    for panel in run_figure.panels(audit):
+        rows = np.unique(np.linspace(0, max(panel.x.size - 1, 0), min(panel.x.size, HOVER_POINTS)).astype(int))
+        values = [float(f"{v:.6g}") for v in panel.y[rows].tolist()]
+        channels.append({"name": literal(panel.label), "x": panel.x[rows].tolist(), "y": values})
+    return {"left": box.x0, "right": box.x1, "low": low, "high": high, "channels": channels}
 
 
 def curve_of(audit: Audit) -> str:
