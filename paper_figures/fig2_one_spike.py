@@ -53,7 +53,8 @@ def make() -> Made:
         channel, algorithms = _ROWS[name][2], _ROWS[name][3]
         for ax, algorithm in zip(row, algorithms, strict=True):
             own = cells[name, algorithm]
-            ax.set_title(f"{name}: {algorithm.replace('_', ' with ')}, n = {len(own)}", loc="left", fontsize=6)
+            title = name.removeprefix("HalfCheetah, ").replace("environment", "env.")
+            ax.set_title(f"{title}: {algorithm.replace('_', ' with ')}, n = {len(own)}", loc="left", fontsize=6)
             if not len(own):
                 ax.text(0.5, 0.5, "not recorded", transform=ax.transAxes, ha="center", va="center")
                 ax.set_axis_off()
