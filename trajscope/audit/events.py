@@ -58,7 +58,8 @@ class Event:
     step : float
         First step of it.
     kind : str
-        ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``reset``, ``lr``, ``resume``, ``alarm``.
+        ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``reset``, ``lr``, ``resume``,
+        ``alarm``, ``reference``.
     channel : str
     severity : {"fail", "watch", "info"}
     sentence : str
