@@ -10,6 +10,13 @@ A file looks like this::
 
     [roles]
     "my/odd name" = "grad_norm"
+
+    [[rule]]
+    title = "Gradient norm above our limit"
+    role = "grad_norm"
+    above = 50.0
+    rows = 3
+    result = "fail"
 """
 
 from __future__ import annotations
@@ -26,13 +33,68 @@ from typing import Any
 
 from trajscope.errors import ConfigError, nearest
 
-__all__ = ["Settings", "load_settings"]
+__all__ = ["OwnRule", "Settings", "load_settings"]
 
 
 #: Variables of ours that are no settings: where the recorded data lie, and whether a bug shows its traceback.
 OTHER_VARIABLES = frozenset({"TRAJSCOPE_DATA", "TRAJSCOPE_DEBUG"})
 
 PROFILES = ("full", "fast")
+
+
+@dataclass(frozen=True)
+class OwnRule:
+    """A check of your own, ``[[rule]]`` in the settings file.
+
+    Attributes
+    ----------
+    title : str
+    channel, role : str
+        What it looks at: a channel by name, or every channel with a role. One of the two.
+    above, below : float, optional
+        A row meets the rule where the value lies above or below this.
+    ratio : float, optional
+        A row meets the rule where the value is more than this many times the median of the hundred finite rows before
+        it (at least five).
+    rows : int
+        Rows in a row that must meet it.
+    result : {"fail", "watch", "info"}
+        ``fail`` makes the run not healthy, ``watch`` asks for a closer look, ``info`` is only shown.
+    axis : str
+        Axis of perturbation that it would point to.
+    """
+
+    title: str
+    channel: str = ""
+    role: str = ""
+    above: float | None = None
+    below: float | None = None
+    ratio: float | None = None
+    rows: int = 1
+    result: str = "watch"
+    axis: str = ""
+
+    def __post_init__(self) -> None:
+        where = f"[[rule]] {self.title!r}"
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name in ("above", "below", "ratio"):
+                good = value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+                wanted = "a number"
+            elif f.name == "rows":
+                good, wanted = isinstance(value, int) and not isinstance(value, bool) and value >= 1, "1 or more"
+            else:
+                good, wanted = isinstance(value, str), "a string"
+            if not good or value != value:
+                raise ConfigError(f"{where}: {f.name} = {value!r}; expected {wanted}")
+        if not self.title:
+            raise ConfigError("[[rule]] without a title; expected title = '...'")
+        if bool(self.channel) == bool(self.role):
+            raise ConfigError(f"{where}: expected either channel or role")
+        if sum(v is not None for v in (self.above, self.below, self.ratio)) != 1:
+            raise ConfigError(f"{where}: expected one of above, below and ratio")
+        if self.result not in ("fail", "watch", "info"):
+            raise ConfigError(f"{where}: result = {self.result!r}. {nearest(self.result, ('fail', 'watch', 'info'))}")
 
 
 @dataclass(frozen=True)
@@ -68,6 +130,8 @@ class Settings:
         ``fast`` leaves out what needs surrogates or a model (the meta-state), for scoring in bulk.
     roles : mapping of str to str
         Roles of channels that override the guess from the name.
+    rule : tuple of OwnRule
+        Checks of your own; ``[[rule]]`` tables in a file.
     """
 
     performance: str = ""
@@ -83,6 +147,7 @@ class Settings:
     seed: int = 0
     profile: str = "full"
     roles: Mapping[str, str] = field(default_factory=dict)
+    rule: tuple[OwnRule, ...] = ()
 
     def __post_init__(self) -> None:
         bounds = {
@@ -109,7 +174,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values by name."""
-        return {**dataclasses.asdict(self), "roles": dict(self.roles)}
+        plain = {**dataclasses.asdict(self), "roles": dict(self.roles)}
+        return {**plain, "rule": [dataclasses.asdict(r) for r in self.rule]}
 
     @property
     def hash(self) -> str:
@@ -191,6 +257,8 @@ def _toml(file: Path) -> dict[str, Any]:
 
 def _typed(name: str, value: Any, origin: str) -> Any:
     default = getattr(Settings(), name)
+    if name == "rule":
+        return _rules(value, origin)
     try:
         if isinstance(default, dict):
             if isinstance(value, str):
@@ -205,6 +273,21 @@ def _typed(name: str, value: Any, origin: str) -> Any:
     except (TypeError, ValueError, OverflowError):
         pass
     raise ConfigError(f"{origin}: setting {name} = {value!r}, expected {_TOML_WORDS[type(default)]}")
+
+
+def _rules(value: Any, origin: str) -> tuple[OwnRule, ...]:
+    """Tables ``[[rule]]`` as rules."""
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ConfigError(f"{origin}: setting rule is given as [[rule]] tables in a settings file")
+    names = [f.name for f in dataclasses.fields(OwnRule)]
+    for item in value:
+        for key in item:
+            if key not in names:
+                raise ConfigError(f"{origin}: [[rule]] has the key {key!r}. {nearest(key, names)}")
+    try:
+        return tuple(OwnRule(**{"title": "", **item}) for item in value)
+    except ConfigError as problem:
+        raise ConfigError(f"{origin}: {problem}") from problem
 
 
 _TOML_WORDS = {dict: "a table of strings", int: "a whole number", float: "a number", str: "a string"}

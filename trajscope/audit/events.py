@@ -59,7 +59,7 @@ class Event:
         First step of it.
     kind : str
         ``collapse``, ``divergence``, ``non-finite``, ``change``, ``spike``, ``dip``, ``reset``, ``lr``, ``resume``,
-        ``alarm``, ``reference``.
+        ``alarm``, ``rule``, ``reference``.
     channel : str
     severity : {"fail", "watch", "info"}
     sentence : str

@@ -29,6 +29,7 @@ from trajscope.audit.events import (
     spike_events,
 )
 from trajscope.audit.meta import Meta, meta_state
+from trajscope.audit.own import own_events
 from trajscope.audit.triage import Triage, triage_of
 from trajscope.audit.verdict import VERDICTS, decide
 from trajscope.config import Settings
@@ -282,6 +283,7 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], threshol
         events.extend(short_events(channel))
     events.extend(segment_events(run))
     events = _on_purpose(run, events, judged, known)
+    events.extend(own_events(run, settings, known))
     if thresholds is not None:
         events.extend(alarm_events(run, thresholds))
     events.sort(key=lambda e: (e.step, e.kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trajscope.audit.checks import data, gradient, level, numeric, other, rl, schedule
 from trajscope.audit.checks.base import RESULTS, Check, Facts, Found, Rule, run_rule
 from trajscope.audit.checks.guides import GUIDES
+from trajscope.audit.checks.own import plugin_rules, settings_rules
 
 __all__ = ["GUIDES", "RESULTS", "RULES", "Check", "Facts", "Found", "Rule", "run_checks"]
 
@@ -22,5 +23,6 @@ RULES: tuple[Rule, ...] = (
 
 
 def run_checks(facts: Facts) -> tuple[Check, ...]:
-    """All checks, the worst first."""
-    return tuple(sorted((run_rule(rule, facts) for rule in RULES), key=lambda c: RESULTS.index(c.result)))
+    """All checks, those of users included, the worst first."""
+    rules = (*settings_rules(facts.settings), *plugin_rules(), *RULES)
+    return tuple(sorted((run_rule(rule, facts) for rule in rules), key=lambda c: RESULTS.index(c.result)))

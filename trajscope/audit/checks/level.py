@@ -171,7 +171,7 @@ def _covered(_: Facts) -> Found:
 
 
 def _unset(_: Facts) -> Found:
-    return Found("not observable", "no bound was given")
+    return Found("not observable", "no bound was given ([[rule]] in the settings file)")
 
 
 _PRACTICE = "shown for comparison; it never moves the verdict"
