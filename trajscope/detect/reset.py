@@ -181,7 +181,8 @@ def _returns(series: Series, back: float) -> tuple[NDArray[np.intp], Floats]:
     start = np.fmax.accumulate(v)  # the highest so far: the first row may be an evaluation that is logged late
     level = trailing_median(v, 5, min_count=3)
     room = start - level
-    ahead = np.array([np.median(v[i : i + 3]) for i in range(v.size)])
+    ahead = np.median(np.lib.stride_tricks.sliding_window_view(np.r_[v, v[-1], v[-1]], 3), axis=1)
+    ahead[-2:] = (v[-2] + v[-1]) / 2, v[-1]  # of the rows that are left
     share = np.divide(np.minimum(v, ahead) - level, room, out=np.zeros(v.size), where=room > 0)
     noise = 1.4826 * np.median(np.abs(np.diff(v) - np.median(np.diff(v))))
     hit = np.flatnonzero((share >= back) & (v - level > 7 * max(noise, 1e-3)) & (np.arange(v.size) >= 10))
