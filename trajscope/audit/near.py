@@ -65,7 +65,9 @@ def near(run: Run, step: float, events: tuple[Event, ...], known: tuple[float, .
             continue
         gap = float(np.abs(places - step).min())
         at = float(places[np.argmin(np.abs(places - step))])
-        chance = np.abs(steps[:, None] - places[None, :]).min(axis=1) <= gap
+        ordered = np.r_[-np.inf, np.sort(places), np.inf]
+        right = np.searchsorted(ordered, steps)
+        chance = np.minimum(ordered[right] - steps, steps - ordered[right - 1]) <= gap
         out.append(Near(kind, at, step - at, float((1 + chance.sum()) / (1 + steps.size))))
     return tuple(sorted(out, key=lambda n: n.p_value))
 

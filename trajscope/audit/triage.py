@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from trajscope.audit.checks import Check, Facts
 from trajscope.audit.events import Event, gravity, number
 from trajscope.audit.near import Near, near
 from trajscope.detect.first_mover import FirstMover, first_mover
 from trajscope.errors import TrajscopeError
+from trajscope.history import Run
 from trajscope.inference.axis import AxisAttribution, attribute_axis
 
 __all__ = ["KINDS", "Kind", "Triage", "triage_of"]
@@ -23,6 +26,10 @@ KINDS = ("numerical", "data", "objective", "optimization", "evaluation")
 
 #: Near in time only where chance would put it there in at most this share of rows.
 NEAR_ALPHA = 0.05
+
+#: Rows of the densest channel on each side of the event in which channels are ordered by when they moved.
+ROWS_BEFORE = 5000
+ROWS_AFTER = 500
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ def triage_of(f: Facts, checks: tuple[Check, ...]) -> Triage:
         return Triage(event, reason="not computed in the fast profile")
     mover, axis, reasons = None, None, []
     try:
-        mover = first_mover(f.run, event.step, rng=f.settings.seed)
+        mover = first_mover(_around(f.run, event.step), event.step, rng=f.settings.seed)
     except TrajscopeError as problem:
         reasons.append(str(problem))
     try:
@@ -98,6 +105,17 @@ def triage_of(f: Facts, checks: tuple[Check, ...]) -> Triage:
     kinds = _kinds(f, event, by, places)
     branch, steps = _tree(f, event, by, places, mover, kinds)
     return Triage(event, kinds, mover, axis, places, branch, steps, " ".join(reasons))
+
+
+def _around(run: Run, step: float) -> Run:
+    """The rows of a run that a comparison of channels at a step needs: long before it, and a little after."""
+    stride = min((c.stride for c in run.channels.values() if np.isfinite(c.stride)), default=1.0)
+    low, high = step - ROWS_BEFORE * stride, step + ROWS_AFTER * stride
+    kept = {
+        name: c.take(np.arange(*np.searchsorted(c.steps, (low, high)))) if len(c) > ROWS_AFTER else c
+        for name, c in run.channels.items()
+    }
+    return run.replace(channels=kept)
 
 
 def _close(places: tuple[Near, ...], kind: str) -> Near | None:

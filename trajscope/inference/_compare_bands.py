@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from trajscope.history.run import Run
 
-__all__ = ["bands", "median_ranks"]
+__all__ = ["at_steps", "bands", "finite_steps", "median_ranks"]
 
 Floats = NDArray[np.float64]
 
@@ -61,14 +61,14 @@ def bands(groups: dict[str, list[Run]], channel: str, level: float) -> pd.DataFr
     import pandas as pd
 
     rows: list[dict[str, Any]] = []
-    series = {g: [_finite_steps(r, channel) for r in runs if channel in r.channels] for g, runs in groups.items()}
+    series = {g: [finite_steps(r, channel) for r in runs if channel in r.channels] for g, runs in groups.items()}
     steps = [s for own in series.values() for s, _ in own if s.size]
     if not steps:
         return pd.DataFrame(rows)
     every = np.unique(np.concatenate(steps))
     grid = every[np.unique(np.linspace(0, every.size - 1, min(POINTS, every.size)).round().astype(int))]
     for group, own in series.items():
-        table = _at(own, grid)
+        table = at_steps(own, grid)
         last = np.array([s[-1] for s, _ in own if s.size])
         for j, step in enumerate(grid):
             x = np.sort(table[:, j][~np.isnan(table[:, j])])
@@ -85,7 +85,7 @@ def bands(groups: dict[str, list[Run]], channel: str, level: float) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
-def _finite_steps(run: Run, channel: str) -> tuple[Floats, Floats]:
+def finite_steps(run: Run, channel: str) -> tuple[Floats, Floats]:
     """Sorted steps and values of a channel, the last of points that share a step."""
     c = run.channels[channel]
     steps, values = np.asarray(c.steps, dtype=np.float64), np.asarray(c.values, dtype=np.float64)
@@ -93,7 +93,7 @@ def _finite_steps(run: Run, channel: str) -> tuple[Floats, Floats]:
     return steps[order], values[order]
 
 
-def _at(series: Sequence[tuple[Floats, Floats]], grid: Floats) -> Floats:
+def at_steps(series: Sequence[tuple[Floats, Floats]], grid: Floats) -> Floats:
     """Last value at or before each grid step, NaN before the first and after the last: (n_runs, n_grid)."""
     table = np.full((len(series), grid.size), np.nan)
     for i, (steps, values) in enumerate(series):
