@@ -258,3 +258,40 @@ def test_information_of_an_autoregression():
     information = fisher_information(model, 100.0, free_c=False)
     assert information[0, 0] == pytest.approx(100 / (1 - 0.64), rel=1e-3)
     assert information[1, 1] == pytest.approx(50, rel=1e-3)
+
+
+def test_four_pictures(two_states):
+    axes = two_states.plot()
+    assert len(axes) == 4
+    assert "held-out" in axes[0].get_xlabel()
+    assert "claimed: 2" in axes[1].get_xlabel()
+    one = identifiability(PCAState(1), system(1, 60, p=3), **QUICK)
+    assert "cannot test" in [t.get_text() for t in one.plot()[0].texts]
+
+
+def test_study_by_domain(monkeypatch):
+    from functools import partial
+
+    from trajscope.history.run import Run, RunData, named_channel
+    from trajscope.inference.studies import identifiability as module
+
+    monkeypatch.setattr(module, "identifiability", partial(identifiability, **QUICK))
+    names = ("train/loss", "train/grad_norm", "train/update_norm", "train/param_norm")
+    runs, rows = {}, []
+    for domain in ("a", "b"):
+        for i, x in enumerate(system(2, 80, p=4, seed=len(domain) + 3)):
+            run = f"{domain}{i}"
+            steps = np.arange(80.0)
+            runs[run] = Run(
+                run, RunData({n: named_channel(n, steps, np.exp(0.1 * v)) for n, v in zip(names, x.T, strict=True)})
+            )
+            rows.append({"run": run, "stratum": f"{domain}/net", "outcome": "none"})
+    rows += [{**rows[0], "run": "hurt", "twin": "a0"}, {**rows[0], "run": "absent"}]
+    found = module.study(runs.__getitem__, pd.DataFrame(rows))
+    table = found.to_frame()
+    assert set(table["domain"]) == {"a", "b"}
+    assert {"PCAState"} <= set(table["estimator"])
+    assert "absent" in found.skipped
+    assert found.claim
+    with pytest.raises(NotEnoughData, match="no domain has two healthy runs"):
+        module.study(runs.__getitem__, pd.DataFrame(rows[:1]))

@@ -116,12 +116,12 @@ def draw(data: IdentifiabilityData, axes: list[Axes]) -> None:
     ablation.set(xlim=(0, 1), xlabel="rank correlation of D without the channel")
 
 
-def plot(result: Identifiability, axes: list[Axes] | None = None) -> list[Axes]:
+def plot(result: Identifiability, ax: list[Axes] | None = None) -> list[Axes]:
     """Draw a result into four axes; a new figure is made unless they are given."""
     with style():
-        if axes is None:
+        if ax is None:
             import matplotlib.pyplot as plt
 
-            axes = list(plt.subplots(2, 2, figsize=(PAGE, 4.2), layout="constrained")[1].ravel())
-        draw(figure_data(result), axes)
-    return axes
+            ax = list(plt.subplots(2, 2, figsize=(PAGE, 4.2), layout="constrained")[1].ravel())
+        draw(figure_data(result), ax)
+    return ax

@@ -23,6 +23,7 @@ from trajscope.inference._response_signals import latent_channels, latent_rows
 from trajscope.inference.identifiability import Identifiability, identifiability
 from trajscope.inference.studies.base import GetRun, Study
 from trajscope.metastate import LinearStateSpace, PCAState, SlowFeatures
+from trajscope.metastate.reference import Kind
 from trajscope.result import Result, make_provenance
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ __all__ = ["study"]
 
 MOST_RUNS = 8
 """Runs of a domain: halves of four fit in seconds, and more change little."""
+
+SIBLINGS = 5
+"""Runs that a reference of siblings needs."""
 
 HEALTHY = ("none", "healthy", "control")
 
@@ -80,14 +84,16 @@ def study(
     found: dict[str, Identifiability] = {}
     for domain, own in data.items():
         others = _common(domain, data)
+        # about the median of the runs at each step, which takes five; else about a trend of each run's own
+        about: Kind = "siblings" if min(map(len, (own, *others.values()))) >= SIBLINGS else "trend"
         try:
-            first = identifiability(PCAState(reference="siblings"), own, other=others, rng=seed)
+            first = identifiability(PCAState(reference=about), own, other=others, rng=seed)
         except TrajscopeError as problem:
             skipped[domain] = str(problem)
             continue
         results = [("PCAState", first)]
         k = max(first.n_components, 1)
-        for estimator in (SlowFeatures(k, reference="siblings"), LinearStateSpace(k, reference="siblings")):
+        for estimator in (SlowFeatures(k, reference=about), LinearStateSpace(k, reference=about)):
             name = type(estimator).__name__
             try:
                 results.append((name, identifiability(estimator, own, rng=seed)))
