@@ -158,7 +158,7 @@ TABLE: dict[str, tuple[Callable[[], Run], str, Callable[[], Run]]] = {
 #: Rules that describe, or speak of what was given to the audit: never a pass.
 DESCRIBE = {
     "B8", "B14", "B15", "C7", "C12", "C13", "C15", "C18", "D8", "D9", "E5", "F3", "F7", "F9", "F10", "G1", "G2", "G3",
-    "M1", "AL", "SRC",
+    "M1", "AL", "SRC", "R1",
 }  # fmt: skip
 
 

@@ -223,3 +223,42 @@ def test_known_events_are_no_failures(tmp_path: Path, capsys: pytest.CaptureFixt
         code, _, err = call(capsys, "audit", source, "--events", events)
         assert code in (2, 3)
         assert message in err
+
+
+def sibling(path: Path, seed: int, shift: float = 0.0) -> Path:
+    """A CSV log of a healthy run, its loss raised by ``shift`` from step 300 on."""
+    rng = np.random.default_rng(seed)
+    loss = (1 + 0.03 * rng.normal() + np.exp(-np.arange(400) / 60)) * np.exp(0.03 * rng.normal(size=400))
+    loss[300:] += shift
+    path.write_text("step,train/loss\n" + "".join(f"{i},{v}\n" for i, v in enumerate(loss)))
+    return path
+
+
+def test_a_band_of_healthy_siblings_is_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "healthy"
+    folder.mkdir()
+    for seed in range(6):
+        sibling(folder / f"{seed}.csv", seed)
+    good, bad = sibling(tmp_path / "good.csv", 50), sibling(tmp_path / "bad.csv", 51, shift=0.5)
+    code, out, err = call(capsys, "audit", bad, "--reference", folder, "--fail-on", "not healthy")
+    assert code == 10
+    assert "leaves the band of 6 healthy runs at step 30" in out
+    assert "reference: 6 healthy runs, train/loss; a level extrapolated" in err
+    assert call(capsys, "audit", good, "--reference", folder, "--fail-on", "not healthy")[0] == 0
+    code, _, err = call(capsys, "audit", good, "--reference", good)
+    assert code == 5
+    assert "4 are needed" in err
+
+
+def test_rules_of_the_settings_file_are_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text('[[rule]]\ntitle = "Too high"\nrole = "loss"\nabove = 1.2\nrows = 5\nresult = "fail"\n')
+    bad = sibling(tmp_path / "bad.csv", 51, shift=0.5)
+    code, out, _ = call(capsys, "audit", bad, "--config", file, "--fail-on", "not healthy", "--json")
+    assert code == 10
+    assert json.loads(out)["checks"][0]["id"] == "U1"
+    assert "Too high" in call(capsys, "config", "--config", file, "--json")[1]
+    file.write_text('[[rule]]\ntitle = "Too high"\nrole = "loss"\nabove = 1.2\nrow = 5\n')
+    code, _, err = call(capsys, "audit", bad, "--config", file)
+    assert code == 2
+    assert "'rows'" in err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,16 +19,16 @@ from trajscope.audit.events import (
     change_events,
     collapse_events,
     dip_events,
-    gravity,
     lr_events,
     nonfinite_events,
-    number,
     segment_events,
     shock_events,
     spike_events,
 )
 from trajscope.audit.meta import Meta, meta_state
 from trajscope.audit.own import own_events
+from trajscope.audit.siblings import reference_events
+from trajscope.audit.tell import channel_dict, story, triage_dict, unseen
 from trajscope.audit.triage import Triage, triage_of
 from trajscope.audit.verdict import VERDICTS, decide
 from trajscope.config import Settings
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from trajscope.inference.calibrate import Thresholds
+    from trajscope.inference.reference import ReferenceBand
 
 __all__ = ["SCHEMA_VERSION", "Audit", "audit"]
 
@@ -133,11 +133,11 @@ class Audit(Result):
     def what_happened(self) -> list[str]:
         """The course of the run in at most five dated lines."""
         strides = [c.stride for c in self.run.channels.values() if np.isfinite(c.stride)]
-        return _story(self.events, 2 * max(strides, default=1.0))
+        return story(self.events, 2 * max(strides, default=1.0))
 
     def unseen(self) -> list[str]:
         """What this audit cannot see, and why."""
-        return _unseen(self.run)
+        return unseen(self.run)
 
     def to_dict(self) -> dict[str, Any]:
         """The one summary that all reports render; JSON types only, ``schema_version`` says which."""
@@ -157,7 +157,7 @@ class Audit(Result):
             "deficit_sd": jsonable(self.deficit),
             "events": jsonable(self.events),
             "checks": jsonable(self.checks),
-            "triage": _triage(self.triage),
+            "triage": triage_dict(self.triage),
             "meta_state": {
                 "reason": meta.reason,
                 "channels": list(meta.names),
@@ -168,7 +168,7 @@ class Audit(Result):
                 "left_band_at": jsonable(meta.left),
                 "label": "own baseline",
             },
-            "channels": [_channel(c) for c in run.channels.values()],
+            "channels": [channel_dict(c) for c in run.channels.values()],
             "segments": jsonable(run.segments),
             "problems": jsonable(run.problems),
             "unseen": self.unseen(),
@@ -199,6 +199,7 @@ def audit(
     known_events: Sequence[float] = (),
     roles: Mapping[str, str] | None = None,
     thresholds: Thresholds | None = None,
+    reference: ReferenceBand | None = None,
 ) -> Audit:
     """Judge one finished run.
 
@@ -215,6 +216,9 @@ def audit(
         Roles of channels, over the guess from their names.
     thresholds : Thresholds, optional
         From `trajscope.calibrate` on your own healthy runs: the first alarm of each monitor becomes an event.
+    reference : ReferenceBand, optional
+        Of healthy siblings (`trajscope.inference.reference`): a run that leaves their band is worth a look, one that
+        ends outside is not healthy.
 
     Returns
     -------
@@ -237,7 +241,7 @@ def audit(
         run = run.with_roles(wanted)
     parts = run.split()
     with np.errstate(over="ignore", invalid="ignore"):  # differences of values near the end of the float range
-        audits = tuple(_audit_part(p, chosen, tuple(known_events), thresholds) for p in parts)
+        audits = tuple(_audit_part(p, chosen, tuple(known_events), thresholds, reference) for p in parts)
     if len(audits) == 1:
         return audits[0]
     order = ("cannot tell", *VERDICTS[:3])
@@ -254,7 +258,13 @@ def audit(
     )
 
 
-def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], thresholds: Thresholds | None) -> Audit:
+def _audit_part(
+    run: Run,
+    settings: Settings,
+    known: tuple[float, ...],
+    thresholds: Thresholds | None,
+    reference: ReferenceBand | None,
+) -> Audit:
     performance, mode, found = _performance(run, settings)
     judged = _judged(run, performance)
     events: list[Event] = []
@@ -284,13 +294,26 @@ def _audit_part(run: Run, settings: Settings, known: tuple[float, ...], threshol
     events.extend(segment_events(run))
     events = _on_purpose(run, events, judged, known)
     events.extend(own_events(run, settings, known))
+    beside = reference_events(run, reference) if reference is not None else None
+    events.extend(beside or ())
     if thresholds is not None:
         events.extend(alarm_events(run, thresholds))
     events.sort(key=lambda e: (e.step, e.kind))
     deficit = _deficit(found, events)
     meta = meta_state(run, settings.seed) if settings.profile == "full" else Meta("not computed in the fast profile")
     facts = Facts(
-        run, settings, performance, mode, tuple(judged), found, deficit, tuple(events), meta, thresholds, known
+        run,
+        settings,
+        performance,
+        mode,
+        tuple(judged),
+        found,
+        deficit,
+        tuple(events),
+        meta,
+        thresholds,
+        known,
+        reference,
     )
     verdict, reasons, strength = decide(facts)
     return Audit(
@@ -377,113 +400,3 @@ def _deficit(found: Collapse | None, events: list[Event]) -> float:
     spread = float(np.std(before, ddof=1))
     fall = float(np.median(before) - np.median(tail))
     return fall / spread if spread > 0 else 0.0 if fall <= 0 else float("inf")
-
-
-def _story(events: Sequence[Event], reach: float) -> list[str]:
-    """At most five dated lines: events that lie close together (``reach`` steps) are one thing that happened."""
-    clusters: list[list[Event]] = []
-    for e in sorted(events, key=lambda e: e.step):
-        if clusters and e.step - clusters[-1][-1].step <= reach:
-            clusters[-1].append(e)
-        else:
-            clusters.append([e])
-    told = [c for c in clusters if any(e.severity != "info" or e.kind in ("lr", "resume", "non-finite") for e in c)]
-    graver = sorted(told, key=lambda c: min(gravity(e) for e in c))
-    chosen = graver if len(graver) <= 5 and len(told) == len(clusters) else graver[:4]
-    lines = [_line(c) for c in sorted(chosen, key=lambda c: c[0].step)]
-    rest = len(events) - sum(len(c) for c in chosen)
-    if not lines:
-        lines.append("Nothing that stands out.")
-    if rest:
-        lines.append(
-            f"{rest} smaller event{'s' * (rest > 1)} at other steps {'are' if rest > 1 else 'is'} listed below."
-        )
-    return lines
-
-
-#: Details that a line about several channels leaves to the table of events.
-_BRACKETS = re.compile(r" \([^()]*\)|, right after .*(?=\.$)| at step [\d,.]+(?=[ .:])")
-
-
-def _line(cluster: list[Event]) -> str:
-    """One line for events that belong together: the gravest of each channel, in order of steps."""
-    best: dict[str, Event] = {}
-    for e in sorted(cluster, key=gravity):
-        best.setdefault(e.channel, e)
-    chosen = list(best.values())[:3]
-    chosen += [e for e in best.values() if e.kind == "lr" and e not in chosen]
-    shown = sorted(chosen, key=lambda e: e.step)
-    more = len(best) - len(shown)
-    first, last = cluster[0].step, max(e.step for e in cluster)
-    where = f"Step {number(first)}" if first == last else f"Steps {number(first)} to {number(last)}"
-    whole = len(shown) == 1
-    text = "; ".join((e.sentence if whole else _BRACKETS.sub("", e.sentence)).rstrip(".") for e in shown)
-    return f"{where}: {text}" + (f"; {more} more channels move" if more > 0 else "") + "."
-
-
-def _unseen(run: Run) -> list[str]:
-    lines = []
-    present = {c.role for c in run.channels.values()}
-    strides = [c.stride for c in run.channels.values() if c.role in ("loss", "return") and np.isfinite(c.stride)]
-    if strides and min(strides) > 1:
-        stride = min(strides)
-        lines.append(
-            f"Scalars were logged every {number(stride)} steps, so changes shorter than {number(2 * stride)} steps"
-            " are invisible."
-        )
-    for role, text in (
-        ("grad_norm", "The gradient norm was not logged: an exploding gradient cannot be told from bad data."),
-        ("lr", "The learning rate was not logged: what the schedule did cannot explain anything."),
-        ("update_norm", "Update and parameter norms were not logged: a jump of the parameters cannot be seen."),
-    ):
-        if role not in present:
-            lines.append(text)
-    if run.sampled:
-        lines.append("The source is a sample: spikes and short dips may be missing from it.")
-    lines.append("Data, labels, evaluation code and optimizer state are not in a log of scalars.")
-    return lines
-
-
-def _triage(t: Triage) -> dict[str, Any]:
-    """The triage in plain JSON types; first mover and axis shortened to what a reader acts on."""
-    axis, first = t.axis, t.first
-    return {
-        "event": jsonable(t.event),
-        "kinds": jsonable(t.kinds),
-        "first_mover": first
-        and {
-            "verdict": first.verdict,
-            "first": list(first.first),
-            "p_value": jsonable(first.p_value),
-            "reason": first.reason,
-        },
-        "axis": axis
-        and {
-            "axis": axis.axis,
-            "confidence": jsonable(axis.confidence),
-            "ranking": jsonable(axis.ranking),
-            "source": axis.source,
-            "evidence": [e.sentence for e in axis.evidence],
-            "reason": axis.reason,
-        },
-        "near": jsonable(t.near),
-        "branch": list(t.branch),
-        "next_steps": list(t.next_steps),
-        "reason": t.reason,
-    }
-
-
-def _channel(c: Channel) -> dict[str, Any]:
-    row = {
-        "name": c.name,
-        "role": c.role,
-        "role_confidence": c.role_confidence,
-        "points": len(c),
-        "first_step": c.steps[0] if len(c) else None,
-        "last_step": c.steps[-1] if len(c) else None,
-        "stride": c.stride,
-        "sampled": c.sampled,
-        "duplicates": c.n_duplicates,
-        **c.counts,
-    }
-    return {k: jsonable(v) for k, v in row.items()}

@@ -29,6 +29,7 @@ from trajscope.errors import GateFailed, InputError, ReadError
 if TYPE_CHECKING:
     from trajscope.history.known import KnownEvent
     from trajscope.inference.calibrate import Thresholds
+    from trajscope.inference.reference import ReferenceBand
 
 #: ``--fail-on`` takes one of these; a run at least as bad fails the gate.
 GATES = ("look closer", "not healthy", "cannot tell")
@@ -42,6 +43,7 @@ GATES = ("look closer", "not healthy", "cannot tell")
 @click.option("--thresholds", "thresholds_file", type=click.Path(), help="Thresholds from `trajscope calibrate`.")
 @click.option("--replay", is_flag=True, help="Say what a monitor would have said, and when (needs --thresholds).")
 @click.option("--events", "events_file", type=click.Path(), help="Known events: CSV with run (or *), step, kind, note.")
+@click.option("--reference", multiple=True, type=click.Path(), help="Healthy runs of the same settings, four or more.")
 @click.option("--fail-on", type=click.Choice(GATES), help="Exit with 10 where a run is judged so (or worse).")
 def command(
     paths: tuple[str, ...],
@@ -61,6 +63,7 @@ def command(
     thresholds_file: str | None,
     replay: bool,
     events_file: str | None,
+    reference: tuple[str, ...],
     fail_on: str | None,
 ) -> int:
     """Judge every run under PATH...: was it healthy, what happened, when, and how sure is that.
@@ -83,9 +86,43 @@ def command(
         say(thresholds.summary(), quiet=quiet)
         if replay:
             return _replay_all(found, thresholds, as_json=as_json)
+    band = _band(reference, settings, format_, channels, resume, step, strict) if reference else None
+    if band is not None:
+        how = "" if band.exact else "; a level extrapolated from so few"
+        say(f"reference: {len(band.names)} healthy runs, {', '.join(band.modes)}{how}", quiet=quiet)
     return audit_all(
-        found, settings, output, quiet=quiet, as_json=as_json, fail_on=fail_on, thresholds=thresholds, known=known
+        found,
+        settings,
+        output,
+        quiet=quiet,
+        as_json=as_json,
+        fail_on=fail_on,
+        thresholds=thresholds,
+        known=known,
+        reference=band,
     )
+
+
+def _band(
+    paths: tuple[str, ...],
+    settings: Settings,
+    format_: str | None,
+    channels: tuple[str, ...],
+    resume: str,
+    step: str,
+    strict: bool,
+) -> ReferenceBand:
+    """Band of the runs under the paths of ``--reference``; all of them have to be readable."""
+    from trajscope.inference.reference import ReferenceBand
+
+    found = collect(paths, format_=format_, channels=channels, resume=resume, step=step, strict=strict)
+    runs = []
+    for run in found.runs:
+        read, reason = loaded(run)
+        if read is None:
+            raise ReadError(f"--reference: {run.id}: {reason}")
+        runs.append(read.with_roles({k: v for k, v in settings.roles.items() if k in read.channels}))
+    return ReferenceBand.of(runs, performance=settings.performance or None, alpha=settings.alpha)
 
 
 def _replay_all(found: Collected, thresholds: Thresholds, *, as_json: bool) -> int:
@@ -125,6 +162,7 @@ def audit_all(
     fail_on: str | None = None,
     thresholds: Thresholds | None = None,
     known: Sequence[KnownEvent] = (),
+    reference: ReferenceBand | None = None,
 ) -> int:
     """Audit the runs one after the other, write what was asked for, and say the rest."""
     from trajscope.audit.run import audit
@@ -152,7 +190,13 @@ def audit_all(
             try:
                 own = events_of(run.id, known)
                 used.update(own)
-                result = audit(read, settings=settings, thresholds=thresholds, known_events=[e.step for e in own])
+                result = audit(
+                    read,
+                    settings=settings,
+                    thresholds=thresholds,
+                    known_events=[e.step for e in own],
+                    reference=reference,
+                )
             except InputError as refusal:
                 if not several:
                     raise

@@ -39,6 +39,8 @@ LEAST = 4
 BESIDE = 5
 #: Share of the typical level below which two values count as equal.
 RELATIVE = 1e-3
+#: Threshold that references which agree to the last digit do not undercut, in units of the floor.
+LEAST_SD = 3.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,7 @@ class ReferenceBand:
             ]
         )
         threshold, exact = _threshold(own, alpha)
+        threshold = max(threshold, LEAST_SD)
         return cls(tuple(r.id for r in runs), modes, grid, tables, noise, own, threshold, alpha, exact)
 
     def test(self, run: Run) -> BandTest:

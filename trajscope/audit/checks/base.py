@@ -20,6 +20,7 @@ from trajscope.config import Settings
 from trajscope.detect.collapse import Collapse
 from trajscope.history import Channel, Run
 from trajscope.inference.calibrate import Thresholds
+from trajscope.inference.reference import ReferenceBand
 
 __all__ = [
     "BLIND",
@@ -92,6 +93,7 @@ class Facts:
     meta: Meta
     thresholds: Thresholds | None = None
     known: tuple[float, ...] = ()
+    reference: ReferenceBand | None = None
 
     def of(self, *kinds: str) -> list[Event]:
         """Events of the given kinds."""

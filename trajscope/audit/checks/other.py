@@ -8,6 +8,7 @@ import numpy as np
 
 from trajscope.audit.checks.base import Facts, Found, Rule, finite, from_events
 from trajscope.audit.events import number
+from trajscope.errors import NotEnoughData
 
 __all__ = ["RULES"]
 
@@ -32,6 +33,23 @@ def _alarms(f: Facts) -> Found:
     found = from_events(f.of("alarm"), "none")
     rate = f"{t.alpha:g} alarms a healthy run, {t.alarms_per_1000:.3g} per 1,000 steps on {t.n_calibration} of them"
     return Found(found.result, f"{found.text} ({rate})", found.steps)
+
+
+def _reference(f: Facts) -> Found:
+    band = f.reference
+    if band is None:
+        return Found("not observable", "no healthy runs to compare with were given (--reference)")
+    try:
+        test = band.test(f.run)
+    except NotEnoughData as problem:
+        return Found("not observable", str(problem))
+    found = from_events(
+        f.of("reference"), f"stays inside ({test.statistic:.1f} sd at most, {test.threshold:.1f} allowed)"
+    )
+    how = "" if band.exact else "; so few that the level is extrapolated"
+    rest = "" if test.share > 0.99 else f"; covers {test.share:.0%} of their steps"
+    text = f"{found.text.rstrip('.')} ({len(band.names)} runs at a level of {band.alpha:g}{how}{rest})"
+    return Found(found.result, text, found.steps)
 
 
 def _together(f: Facts) -> Found:
@@ -143,6 +161,19 @@ RULES = (
         "no false-alarm rate can be claimed",
         _meta,
         "log three or more of loss, gradient norm, update norm, parameter norm",
+    ),
+    Rule(
+        "R1",
+        "Beside healthy siblings",
+        GROUP,
+        "",
+        (),
+        "leaves the band of reference runs, simultaneous over steps and channels, with a floor of noise",
+        "inside",
+        "this project; largest distance of each reference from the others",
+        "references of other settings; at a level of 5 % 4 to 7 % of recorded control runs beside 4 to 20 siblings",
+        _reference,
+        "give healthy runs of the same settings with --reference",
     ),
     Rule(
         "AL",
