@@ -45,6 +45,10 @@ def test_healthy_losses_end_quietly(seed: int) -> None:
     assert end_events(run(loss=np.r_[SMOOTH + noise(seed)][:30])) == []
 
 
+def test_a_loss_that_comes_down_at_the_very_end_has_not_lost_its_descent() -> None:
+    assert end_events(run(loss=np.where((T >= 700) & (T < 990), 2.1, SMOOTH) + noise(0))) == []
+
+
 def test_losses_of_learned_values_may_grow() -> None:
     assert end_events(run(loss=0.01 + T / 100, eval_return=T)) == []
 

@@ -89,8 +89,11 @@ def _lost(name: str, y: NDArray[np.float64], steps: NDArray[np.generic]) -> Even
         return None
     half = best + LOST * (start - best)
     smooth = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(y, 2, mode="edge"), 5), axis=1)
-    row = int(np.flatnonzero(smooth <= half)[-1]) + 1 if (smooth <= half).any() else 0
-    row = min(row + int(np.argmax(y[row:] > half)), y.size - 1)  # the median of five turns two rows early
+    low = np.flatnonzero(smooth <= half)
+    if low.size and low[-1] == y.size - 1:
+        return None  # on its way down again
+    row = int(low[-1]) + 1 if low.size else 0
+    row += int(np.argmax(y[row:] > half))  # the median of five turns two rows early
     step, share = float(steps[row]), (end - best) / (start - best)
     text = f"{name} diverges at step {number(step)} and stays up: its last tenth has lost {min(share, 9.99):.0%}"
     strength = (end - best) / noise if noise > 0 else float("nan")

@@ -110,7 +110,13 @@ def _known(f: Facts) -> Found:
     reach = 2 * max((c.stride for c in f.judged if np.isfinite(c.stride)), default=1.0)
     near = [k for k in f.known if any(abs(e.step - k) <= reach for e in f.events)]
     text = f"{len(near)} of {len(f.known)} known events have something in the log beside them"
-    return Found("info", text, tuple(near))
+    others = sorted({e.step for e in f.events if e.severity in ("fail", "watch")})
+    left = [s for s in others if all(abs(s - k) > reach for k in f.known)]
+    if others and left:
+        text += f"; {len(left)} of {len(others)} steps worth a look are not explained, first {number(left[0])}"
+    elif f.events:
+        text += "; nothing that is worth a look is left unexplained"
+    return Found("info", text, tuple(left or near))
 
 
 _TOKENS = re.compile(r"(^|[._/])(global_?batch_?size|tokens_?per_?(step|batch))$", re.IGNORECASE)
