@@ -159,7 +159,7 @@ def test_runs_that_hang_die_or_take_everything_are_rows(logs, tmp_path, evil):
         (logs / f"{what}.evil").write_text(what)
     child_module.GRACE, before = 1.0, child_module.GRACE
     try:
-        table = score_runs(logs, out=tmp_path / "s", workers=2, time_limit=4.0, memory_limit_mb=2000, shard_size=4)
+        table = score_runs(logs, out=tmp_path / "s", workers=2, time_limit=12.0, memory_limit_mb=2000, shard_size=4)
     finally:
         child_module.GRACE = before
     frame = table.to_frame().set_index("run")
