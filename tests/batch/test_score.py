@@ -179,7 +179,7 @@ def test_runs_that_hang_die_or_take_everything_are_rows(logs, tmp_path, evil):
 def test_a_time_limit_holds_in_this_process_too(logs, tmp_path, evil):
     (logs / "sleep.evil").write_text("sleep")
     (logs / "memory.evil").write_text("memory")
-    frame = score_runs(logs, out=tmp_path / "s", time_limit=1.0, memory_limit_mb=2000).to_frame().set_index("run")
+    frame = score_runs(logs, out=tmp_path / "s", time_limit=5.0, memory_limit_mb=2000).to_frame().set_index("run")
     assert frame.loc["sleep.evil", "status"] == "timeout"
     assert frame.loc["memory.evil", "status"] == "memory"
     assert frame["status"].eq("ok").sum() == 12
