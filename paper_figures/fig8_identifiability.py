@@ -31,7 +31,7 @@ def make() -> Made:
         ax.set(xlim=(0, 1.02), xlabel="weakest held-out correlation")
         ax.set_title(f"{NAMES[domain]}, PCA: {data.claimed} states", loc="left")
     axes[0].set_ylabel("fits")
-    axes[0].legend(loc="upper left", frameon=False)
+    axes[0].legend(loc="center right", frameon=False)
     table = figure.add_subplot(grid[1, :])
     keys = [(d, e) for d in DOMAINS for e in _ESTIMATORS if f"{d}_{e}" in results]
     for y, (domain, estimator) in enumerate(reversed(keys)):
