@@ -19,6 +19,7 @@ CHOSEN = {
     "cartpole/ppo.parquet": ("control", "lr_x30", "reinit_2", "lr_x1000"),
     "transformer/tf64.parquet": ("control", "lr_x100"),
     "transformer/tf64-ramps.parquet": ("ramp_lr_short", "ramp_lr_full"),
+    "halfcheetah/ppo.parquet": ("control", "lr_x10", "lr_x100", "reward_sign"),
 }
 SEED = 1
 
