@@ -28,7 +28,7 @@ def entry(caption: Path) -> tuple[str, str, str]:
         f"## Figure {number}\n\n**Claim**: {claim}\n\n**Verdict**: {verdict}\n\n"
         f"![Figure {number}](images/{caption.stem}.png)\n\n{text}\n"
     )
-    return claim, re.split(r"; by | by | from | \(|: ", verdict)[0], body
+    return claim, re.split(r"; by | by | from one | \(|: ", verdict)[0], body
 
 
 def main() -> None:
